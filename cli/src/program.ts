@@ -12,6 +12,7 @@ import { addAuthorityCommands } from "./authority/commands.ts";
 import { addBackupCommands } from "./backup/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
 import { addBillingCommands } from "./billing/commands.ts";
+import { addCheckpointCommands } from "./checkpoint/commands.ts";
 import { addVerb, type Tree } from "./command.ts";
 import { addEventsCommand } from "./events/commands.ts";
 import { EXIT_USAGE } from "./failure.ts";
@@ -29,6 +30,27 @@ import { addWebhookCommands } from "./webhook/commands.ts";
 
 /** How many nouns are named for a verb without one. The most used ones come first. */
 const NOUNS_MAX = 2;
+
+/** Under "Use:". */
+const USED: readonly ((tree: Tree, root: Command) => void)[] = [
+  addMachineCommands,
+  addAppCommands,
+  addCheckpointCommands,
+  addImageCommands,
+  addOperationCommands,
+  addEventsCommand,
+  addWebhookCommands,
+  addKeyCommands,
+  addAuditCommands,
+  addAccountCommands,
+  addInvoiceCommands,
+  addBillingCommands,
+  addTenantCommands,
+  addPlanCommands,
+  addPoolCommands,
+  addTokenCommands,
+  addAuthorityCommands,
+];
 
 export function buildProgram(tree: Tree): Command {
   const { output, errors } = tree.world.streams;
@@ -48,22 +70,7 @@ export function buildProgram(tree: Tree): Command {
     .enablePositionalOptions()
     .helpOption("-h, --help", "show this help");
   root.commandsGroup("Use:");
-  addMachineCommands(tree, root);
-  addAppCommands(tree, root);
-  addImageCommands(tree, root);
-  addOperationCommands(tree, root);
-  addEventsCommand(tree, root);
-  addWebhookCommands(tree, root);
-  addKeyCommands(tree, root);
-  addAuditCommands(tree, root);
-  addAccountCommands(tree, root);
-  addInvoiceCommands(tree, root);
-  addBillingCommands(tree, root);
-  addTenantCommands(tree, root);
-  addPlanCommands(tree, root);
-  addPoolCommands(tree, root);
-  addTokenCommands(tree, root);
-  addAuthorityCommands(tree, root);
+  for (const add of USED) add(tree, root);
   addVerb(tree, root, {
     usage: "login",
     summary: "save a server's address and a key for later calls",

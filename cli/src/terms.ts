@@ -14,6 +14,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   "GET /v1/apps/ID/explain": "app explain ID",
   "GET /v1/apps/ID/releases": "app releases ID",
   "GET /v1/billing/invoices": "invoice ls",
+  "GET /v1/checkpoints": "checkpoint ls",
   "GET /v1/events": "events --json",
   "GET /v1/images": "image ls",
   "GET /v1/nodes": "node ls",

@@ -39,6 +39,7 @@ test("what is unknown names the command that lists what is known", async (t) => 
     ["plan get x", "plan ls"],
     ["plan rate x --cpu-hour 1", "plan ls"],
     ["pool claim x", "pool ls"],
+    ["checkpoint show x", "checkpoint ls"],
     ["key rm x", "key ls"],
     ["invoice show x", "invoice ls"],
     ["billing credit x 3", "tenant ls"],

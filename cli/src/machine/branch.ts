@@ -1,25 +1,34 @@
 /**
- * `flotilla machine branch NAME`: makes machines that continue as the running machine is now, all or none.
+ * `flotilla machine branch NAME`: makes machines that continue as the running machine is now, or with
+ * `--from` as a checkpoint, all or none.
  *
  * Prints their names, so that scripts can use them without --json.
  */
+import type { MadeBranches } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
+import { usage } from "../failure.ts";
 import { findMachine } from "./find.ts";
 
 export interface BranchOptions {
   readonly name?: readonly string[];
   readonly count?: number;
+  readonly from?: string;
   readonly withSecrets?: boolean;
 }
 
-export async function run(call: Call, [reference = ""]: readonly string[], options: BranchOptions): Promise<void> {
-  const { name: names = [], count, withSecrets } = options;
-  const flotilla = call.flotilla();
-  const { id } = await findMachine(flotilla, reference);
-  const { clones } = await flotilla.createBranches(id, {
-    ...(names.length > 0 ? { names: [...names] } : { count: count ?? 1 }),
-    ...(withSecrets === true ? { secrets: "inherit" } : {}),
-  });
+export async function run(call: Call, [reference]: readonly string[], options: BranchOptions): Promise<void> {
+  const { clones } = await branches(call, reference, options);
   if (call.output.isJson) return call.output.json(clones);
   for (const clone of clones) call.output.line(clone.name ?? clone.id);
+}
+
+async function branches(call: Call, reference: string | undefined, options: BranchOptions): Promise<MadeBranches> {
+  const { name: names = [], count, from, withSecrets } = options;
+  const batch = names.length > 0 ? { names: [...names] } : { count: count ?? 1 };
+  if ((reference === undefined) === (from === undefined))
+    throw usage("name either a machine, or a checkpoint with --from", "`flotilla checkpoint ls` lists checkpoints");
+  const flotilla = call.flotilla();
+  if (from !== undefined) return await flotilla.branchCheckpoint(from, batch);
+  const { id } = await findMachine(flotilla, reference ?? "");
+  return await flotilla.createBranches(id, { ...batch, ...(withSecrets === true ? { secrets: "inherit" } : {}) });
 }

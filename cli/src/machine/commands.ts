@@ -130,18 +130,29 @@ function addRunningCommands(tree: Tree, machine: Command): void {
 
 function addBranchCommands(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
-    usage: "branch <machine>",
+    usage: "branch [machine]",
     summary: "make machines that continue as a running machine is now, with its processes and its disk",
     options: (command) =>
       command
+        .option("--from <checkpoint>", "as a checkpoint instead, which may have the disk alone: then they boot")
         .option("--name <name>", "of a branch; repeat for more (default: the machine's name and a number)", collect)
         .option("--count <count>", "how many, up to 64; all run, or none is left (default: 1)", count)
         .option("--with-secrets", "they have its secret variables; without this, a machine with some is not branched"),
     load: () => import("./branch.ts"),
   });
   addVerb(tree, machine, {
+    usage: "checkpoint <machine>",
+    summary: "keep a machine as it is now, so that others can be made from it later; print the checkpoint's id",
+    options: (command) =>
+      command
+        .option("--name <name>", "of the checkpoint; unique among yours")
+        .option("--disk-only", "do not keep its memory (default: its memory too, if it runs)")
+        .option("--with-secrets", "machines from it have its secret variables; without this, none with some is kept"),
+    load: () => import("./checkpoint.ts"),
+  });
+  addVerb(tree, machine, {
     usage: "tree <machine>",
-    summary: "show a machine with what it was branched from and its branches",
+    summary: "show a machine with what it was branched from, its branches and their checkpoints",
     load: () => import("./tree.ts"),
   });
 }

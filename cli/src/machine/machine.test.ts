@@ -196,13 +196,20 @@ test("an explanation counts the nodes that each filter left, and says so when no
   assert.equal(leftText({ nodes, filters: filters(2, 0) }), "nodes: 3; 2 left by status, 0 left by labels");
 });
 
-test("a tree has each machine below what it was branched from, and marks the one that was asked for", () => {
+test("a tree has each machine and checkpoint below what it was made of, and marks the one that was asked for", () => {
   const of = (name: string, parent: string | null, state: MachineInfo["state"] = "started") =>
     machine({ id: id(name), name, state, parentMachineId: parent === null ? null : id(parent) });
   const machines = [of("root", null, "stopped"), of("a", "root"), of("orphan", "gone"), of("b", "root"), of("aa", "a")];
-  assert.deepEqual(treeOf(machines, id("b")), [
+  const checkpoints = [
+    { id: "ckpt-1", machineId: id("a"), name: "before", status: "available" as const },
+    { id: "ckpt-2", machineId: id("a"), name: null, status: "creating" as const },
+    { id: "ckpt-3", machineId: id("gone"), name: "elsewhere", status: "failed" as const },
+  ];
+  assert.deepEqual(treeOf(machines, checkpoints, id("b")), [
     "root  stopped",
     "  a  started",
+    "    before  checkpoint, available",
+    "    ckpt-2  checkpoint, creating",
     "    aa  started",
     "  b  started  <",
     "orphan  started",
