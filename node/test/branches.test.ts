@@ -49,6 +49,17 @@ test("a point is made once, however often it is requested, and a clone starts fr
   assert.deepEqual((await journalOf(directory.path, A)).layers, [P]);
 });
 
+test("what programs have written is on the disk of a point from which machines boot, and a clone needs no such wait", async (t) => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 1, "running");
+  const synced = t.mock.method(FakeGuest.prototype, "sync");
+  await node.branches.make({ pointId: P, machineId: A, hasMemory: true });
+  assert.equal(synced.mock.callCount(), 0);
+  await node.branches.make({ pointId: Q, machineId: A, hasMemory: true, isKept: true });
+  assert.equal(synced.mock.callCount(), 1);
+});
+
 test("a layer is removed when no point, and no machine's disk, is on top of it", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);

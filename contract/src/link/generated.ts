@@ -1132,6 +1132,7 @@ export function readPointRequest(value: unknown): PointRequest {
   return {
     machineId: matching(fields["machineId"], "PointRequest.machineId", POINT_REQUEST_MACHINE_ID_PATTERN),
     hasMemory: fields["hasMemory"] === true,
+    ...(fields["isKept"] === undefined ? undefined : { isKept: fields["isKept"] === true }),
   };
 }
 

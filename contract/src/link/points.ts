@@ -29,6 +29,8 @@ export const PointRequest = Type.Object({
   machineId: machineId(),
   /** Whether its memory is kept, so that clones continue its programs. */
   hasMemory: Type.Boolean(),
+  /** Machines are to boot from its disk too: with memory, what programs have written is on it as well. */
+  isKept: Type.Optional(Type.Boolean()),
 });
 export type PointRequest = Message<typeof PointRequest>;
 

@@ -54,6 +54,8 @@ export interface WantedPoint {
   readonly pointId: string;
   readonly machineId: string;
   readonly hasMemory: boolean;
+  /** Machines boot from its disk too. */
+  readonly isKept?: boolean;
 }
 
 type BranchedFleet = Pick<Fleet, "find" | "layersInUse" | "collectPoints">;
@@ -221,8 +223,10 @@ class Making {
     { machine, vm, boot }: RunningMachine,
     { directory, overlayPath, signal }: { directory: string; overlayPath: string; signal: AbortSignal },
   ): Promise<Point> {
-    const { hasMemory } = this.#wanted;
+    const { hasMemory, isKept = false } = this.#wanted;
     if (vm.points === null) throw new PointRefused("refused", "this node cannot branch machines");
+    // Otherwise it would be in the memory alone.
+    if (hasMemory && isKept) await this.#inTime(vm.guest.sync(), signal);
     const memoryId = hasMemory ? randomBytes(16).toString("hex") : null;
     const request = { boot, directory: machine.directory, pointDirectory: directory, overlayPath, memoryId };
     const begun = await vm.points.begin(request, signal);

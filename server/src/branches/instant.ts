@@ -22,6 +22,8 @@ export interface Instant {
   /** The machine, as it is now. Throws a Refusal when no point of it can be made. */
   readonly source: () => Promise<MachineRecord>;
   readonly hasMemory: boolean;
+  /** Machines boot from its disk too. */
+  readonly isKept: boolean;
   /** Machines that begin with the point. */
   readonly cloneIds: readonly string[];
 }
@@ -50,7 +52,7 @@ async function tryInstant(
   { operation, signal }: OperationRun,
   instant: Instant,
 ): Promise<MadePoint | null> {
-  const { hasMemory, cloneIds } = instant;
+  const { hasMemory, isKept, cloneIds } = instant;
   const point = await findPoint(context.db, operation.id);
   if (point === undefined) throw new Refusal("unavailable", "its node was removed for good");
   const source = await instant.source();
@@ -58,7 +60,7 @@ async function tryInstant(
   if (node.nodeId !== point.nodeId)
     throw new Refusal("conflict", `machine ${source.id} was moved to another node; try again`);
   try {
-    const made = await makePoint(link, node, { pointId: point.id, machineId: source.id, hasMemory, signal });
+    const made = await makePoint(link, node, { pointId: point.id, machineId: source.id, hasMemory, isKept, signal });
     await notePointMade(context.db, point.id, made);
     return made;
   } catch (error) {

@@ -105,7 +105,7 @@ async function makeOrFindInstant(
   }
   const cloneIds = clones.map(({ id }) => id);
   const source = (): Promise<MachineRecord> => sourceOf(services, operation);
-  const { pausedMs } = await makeInstant(services, run, { source, hasMemory: true, cloneIds });
+  const { pausedMs } = await makeInstant(services, run, { source, hasMemory: true, isKept: false, cloneIds });
   figures.paused(pausedMs);
   services.activity.note(machineId, { type: "machine.branched", data: { count: clones.length, pausedMs } });
   return { message: `paused for ${pausedMs.toFixed(1)} ms`, downtimeMs: Math.round(pausedMs) };

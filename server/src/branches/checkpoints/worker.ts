@@ -65,7 +65,7 @@ async function makeRow(services: MachineServices, operation: OperationRecord): P
 async function makePoint(services: MachineServices, run: OperationRun): Promise<StepResult> {
   const { checkpointId, machineId, hasMemory } = run.operation.input as CheckpointInput;
   const source = (): Promise<MachineRecord> => sourceOf(services, run.operation);
-  const { pausedMs } = await makeInstant(services, run, { source, hasMemory, cloneIds: [] });
+  const { pausedMs } = await makeInstant(services, run, { source, hasMemory, isKept: true, cloneIds: [] });
   services.activity.note(machineId, { type: "machine.checkpointed", data: { checkpointId, hasMemory, pausedMs } });
   return { message: `paused for ${pausedMs.toFixed(1)} ms`, downtimeMs: Math.round(pausedMs) };
 }
