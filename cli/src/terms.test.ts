@@ -18,6 +18,7 @@ const NAMES = [
   "--node",
   "--tenant",
   "--max-idle",
+  "--disk-only",
   "<image>",
   "--to",
 ];
@@ -43,6 +44,7 @@ const refusals: readonly Case[] = [
     "`flotilla plan rate p-$&` sets a price",
   ],
   ["DELETE /v1/unheard/of does it", { call: "DELETE /v1/unheard/of" }, "DELETE /v1/unheard/of does it"],
+  ["keep it with memory: false", { field: "memory" }, "keep it with --disk-only"],
   ["GET /v1/pools is only in the text", {}, "GET /v1/pools is only in the text"],
   ["a schema's text", schemaFault("resources.cpus", "be at most 64", atMost(64)), "--cpus must be at most 64"],
   ["a schema's text", schemaFault("memoryMb", "be at least 128", atLeast(128)), "--memory must be at least 128m"],

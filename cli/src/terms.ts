@@ -54,6 +54,12 @@ const RENAMED: Readonly<Record<string, readonly string[]>> = {
   url: ["address"],
 };
 
+/** Values of fields that are flags. */
+const FLAGS: Readonly<Record<string, readonly [value: string, flag: string]>> = {
+  memory: ["memory: false", "--disk-only"],
+  secrets: ['secrets: "inherit"', "--with-secrets"],
+};
+
 const UNIT = /(Mb|Gb|Secs|Seconds|Micros|Id)$/;
 const BOUNDS = { ">=": "at least", "<=": "at most", ">": "above", "<": "below" } as const;
 const SPANS: readonly (readonly [seconds: number, unit: string])[] = [
@@ -68,8 +74,11 @@ export function inCommandTerms(text: string, details: RefusalDetails, names: rea
   if (field !== undefined && must !== undefined) return `${nameOf(field, names) ?? field} ${mustText(field, details)}`;
   const command = call === undefined ? undefined : commandFor(call);
   const sentence = call === undefined || command === undefined ? text : text.replace(call, () => command);
-  const name = field === undefined ? undefined : nameOf(field, names);
-  return field === undefined || name === undefined ? sentence : replaceWord(sentence, field, name);
+  if (field === undefined) return sentence;
+  const [value, flag] = FLAGS[field] ?? [];
+  if (value !== undefined && flag !== undefined && names.includes(flag)) return sentence.replace(value, flag);
+  const name = nameOf(field, names);
+  return name === undefined ? sentence : replaceWord(sentence, field, name);
 }
 
 function commandFor(call: string): string | undefined {

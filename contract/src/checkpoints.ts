@@ -13,7 +13,9 @@ const CHECKPOINT_STATUSES = ["creating", "available", "failed"] as const;
 export const CheckpointRequest = Type.Object({
   name: optional(Type.Unsafe<string>({ ...MachineName, description: "unique among the tenant's checkpoints" })),
   memory: optional(
-    Type.Boolean({ description: "whether its memory is kept too; default: if it runs. Without: the disk alone" }),
+    Type.Boolean({
+      description: "whether its memory is kept too, for which it must be branchable; default: if it runs",
+    }),
   ),
   secrets: optional(
     oneOf(
@@ -27,6 +29,7 @@ export const CheckpointInfo = Type.Object({
   id: Type.String(),
   name: nullable(Type.String()),
   machineId: Type.String({ description: "the machine; it may be gone" }),
+  machineName: nullable(Type.String({ description: "its name at that time" })),
   status: oneOf(CHECKPOINT_STATUSES),
   error: nullable(Type.String({ description: "why it failed" })),
   hasMemory: Type.Boolean({ description: "whether branches continue its processes; otherwise they boot" }),
@@ -48,7 +51,7 @@ export const checkpointEndpoints = {
     family: "machines",
     summary: "Keep an instant of a machine",
     description:
-      "With its memory while it runs, if it is branchable; otherwise its disk alone. Answers when the checkpoint is made.",
+      "Its disk, and while it runs its memory too, unless the request says otherwise. Answers when the checkpoint is made.",
     access: ["machine:create"],
     body: { kind: "json", isOptional: true, schema: CheckpointRequest },
     answers: { 201: json(CheckpointInfo) },

@@ -109,7 +109,8 @@ export const EVENTS = {
     { checkpointId: text, hasMemory: Type.Boolean(), pausedMs: number },
     ({ checkpointId, hasMemory, pausedMs }) => {
       const what = hasMemory ? "with its memory" : "without its memory";
-      return `kept as checkpoint ${checkpointId}, ${what}; it was paused for ${Math.round(pausedMs)} ms`;
+      const pause = pausedMs === 0 ? "it did not run" : `it was paused for ${Math.round(pausedMs)} ms`;
+      return `kept as checkpoint ${checkpointId}, ${what}; ${pause}`;
     },
   ),
   "machine.fromCheckpoint": is("info", { checkpointId: text }, (data) => `made from checkpoint ${data.checkpointId}`),

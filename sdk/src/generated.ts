@@ -1028,7 +1028,7 @@ export abstract class Methods {
   /**
    * Keep an instant of a machine.
    *
-   * With its memory while it runs, if it is branchable; otherwise its disk alone. Answers when the checkpoint is
+   * Its disk, and while it runs its memory too, unless the request says otherwise. Answers when the checkpoint is
    * made.
    *
    * `POST /v1/machines/{id}/checkpoints`; needs scope machine:create.
@@ -2227,6 +2227,8 @@ export interface CheckpointInfo {
   name: string | null;
   /** the machine; it may be gone */
   machineId: string;
+  /** its name at that time */
+  machineName: string | null;
   status: "creating" | "available" | "failed";
   /** why it failed */
   error: string | null;
@@ -2244,7 +2246,7 @@ export interface CheckpointInfo {
 export interface CheckpointRequest {
   /** unique among the tenant's checkpoints */
   name?: string | null | undefined;
-  /** whether its memory is kept too; default: if it runs. Without: the disk alone */
+  /** whether its memory is kept too, for which it must be branchable; default: if it runs */
   memory?: boolean | null | undefined;
   /**
    * whether machines from it have the secret variables of the machine; `refuse`: of a machine with some none is

@@ -60,14 +60,16 @@ const eventOf = (machine: string, type: string) =>
   until(async () => (await client.get(`/v1/machines/${machine}/events?type=${type}`)).json[0]?.data);
 
 test("a checkpoint outlives its machine, and machines continue from it or have its disk", async () => {
-  const { id } = await source({ env: { A: "1" }, secretEnv: { TOKEN: "hidden" }, ports: [{ port: 80 }] });
+  const hooks = { resume: { command: ["true"] } };
+  const fields = { env: { A: "1" }, secretEnv: { TOKEN: "hidden" }, ports: [{ port: 80 }], hooks };
+  const { id, name } = await source(fields);
   await client.call("PUT", `/v1/machines/${id}/files/run/mark`, { raw: "as it was" });
   const refused = await client.post(`/v1/machines/${id}/checkpoints`, {});
   assert.deepEqual([refused.status, /secrets: "inherit"/.test(refused.text)], [409, true], refused.text);
   const kept = await keep(id, { name: "before", secrets: "inherit" });
   assert.deepEqual(
-    [kept.name, kept.machineId, kept.hasMemory, kept.nodeId, kept.error, kept.sizeBytes > 0],
-    ["before", id, true, node.id, null, true],
+    [kept.name, kept.machineId, kept.machineName, kept.hasMemory, kept.nodeId, kept.error, kept.sizeBytes > 0],
+    ["before", id, name, true, node.id, null, true],
   );
   assert.equal(await stateOf(id), "started");
   assert.equal((await eventOf(id, "machine.checkpointed")).checkpointId, kept.id);
@@ -88,6 +90,7 @@ test("a checkpoint outlives its machine, and machines continue from it or have i
     ["before-1", "before-2", "later"].map((each, at) => [each, "started", at < 2 ? 1 : 0, { A: "1" }, ["TOKEN"]]),
   );
   for (const clone of clones) {
+    assert.deepEqual(clone.hooks, hooks);
     assert.equal(await run(clone.id, "cat /run/mark"), "as it was");
     assert.deepEqual(await eventOf(clone.id, "machine.fromCheckpoint"), { checkpointId: kept.id });
     assert.equal(clone.parentMachineId, id);
@@ -111,15 +114,22 @@ test("a checkpoint outlives its machine, and machines continue from it or have i
 });
 
 test("a machine that is stopped or not branchable is kept by its disk alone, and what is made boots", async () => {
-  const plain = await createMachine(client, { name: "plain" });
+  const plain = await createMachine(client, { name: "plain", env: { FAKE_POINT_MS: "5" } });
   const never = await client.post(`/v1/machines/${plain}/checkpoints`);
   assert.deepEqual([never.status, /start it once/.test(never.text)], [409, true], never.text);
   await client.post(`/v1/machines/${plain}/start`);
-  const memory = await client.post(`/v1/machines/${plain}/checkpoints`, { memory: true });
-  assert.deepEqual([memory.status, /memory: false/.test(memory.text)], [409, true], memory.text);
+  for (const body of [{}, { memory: true }]) {
+    const memory = await client.post(`/v1/machines/${plain}/checkpoints`, body);
+    assert.deepEqual([memory.status, /memory: false/.test(memory.text)], [409, true], memory.text);
+  }
   const running = await keep(plain, { memory: false });
   await client.post(`/v1/machines/${plain}/stop`);
   const stopped = await keep(plain);
+  const kept = await until(async () => {
+    const { json } = await client.get(`/v1/machines/${plain}/events?type=machine.checkpointed`);
+    return json.length === 2 && (json as { message: string }[]).map(({ message }) => message);
+  });
+  assert.match(kept.join("\n"), /paused for \d+ ms\n.*, without its memory; it did not run$/);
   for (const { id, hasMemory } of [running, stopped]) {
     assert.equal(hasMemory, false);
     const made = await branch(id, { count: 1, namePrefix: `of-${id.slice(5, 13)}` });

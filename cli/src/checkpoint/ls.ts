@@ -15,7 +15,7 @@ export async function run(call: Call): Promise<void> {
     checkpoints.map((checkpoint) => [
       checkpoint.id,
       checkpoint.name ?? "",
-      checkpoint.machineId,
+      checkpoint.machineName ?? checkpoint.machineId,
       keptText(checkpoint),
       renderBytes(checkpoint.sizeBytes),
       checkpoint.nodeId ?? "",

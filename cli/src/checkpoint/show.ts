@@ -12,7 +12,7 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
     ["checkpoint", checkpoint.id],
     ["name", checkpoint.name],
     ["status", statusText(checkpoint)],
-    ["of machine", checkpoint.machineId],
+    ["of machine", [checkpoint.machineName, checkpoint.machineId].filter((each) => each !== null).join(", ")],
     ["keeps", keptText(checkpoint)],
     ["size", renderBytes(checkpoint.sizeBytes)],
     ["node", checkpoint.nodeId],

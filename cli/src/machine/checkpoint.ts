@@ -1,5 +1,6 @@
 /**
- * `flotilla machine checkpoint NAME`: keeps an instant of a machine, and prints the id of the checkpoint.
+ * `flotilla machine checkpoint NAME`: keeps an instant of a machine, and prints the name of the
+ * checkpoint, or its id.
  */
 import type { Call } from "../call.ts";
 import { findMachineId } from "./find.ts";
@@ -19,5 +20,5 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
     ...(withSecrets === true ? { secrets: "inherit" } : {}),
   });
   if (call.output.isJson) return call.output.json(checkpoint);
-  call.output.line(checkpoint.id);
+  call.output.line(checkpoint.name ?? checkpoint.id);
 }

@@ -135,14 +135,18 @@ function addBranchCommands(tree: Tree, machine: Command): void {
     options: (command) =>
       command
         .option("--from <checkpoint>", "as a checkpoint instead, which may have the disk alone: then they boot")
-        .option("--name <name>", "of a branch; repeat for more (default: the machine's name and a number)", collect)
+        .option(
+          "--name <name>",
+          "of a branch; repeat for more (default: the machine's or checkpoint's and a number)",
+          collect,
+        )
         .option("--count <count>", "how many, up to 64; all run, or none is left (default: 1)", count)
         .option("--with-secrets", "they have its secret variables; without this, a machine with some is not branched"),
     load: () => import("./branch.ts"),
   });
   addVerb(tree, machine, {
     usage: "checkpoint <machine>",
-    summary: "keep a machine as it is now, so that others can be made from it later; print the checkpoint's id",
+    summary: "keep a machine as it is now, so that others can be made from it later; print the checkpoint's name or id",
     options: (command) =>
       command
         .option("--name <name>", "of the checkpoint; unique among yours")

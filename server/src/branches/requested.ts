@@ -65,7 +65,8 @@ export function refuseUnkept(
     throw conflict(`machine ${id} is not running, and has no memory to keep; start it, or leave memory out`);
   if (hasMemory && !machine.isBranchable)
     throw conflict(
-      `machine ${id} is not branchable, so its memory is not kept; keep its disk alone with memory: false, or create it with branchable: true`,
+      `machine ${id} was not created as branchable, so its memory cannot be kept; keep its disk alone with memory: false`,
+      { field: "memory" },
     );
   refuseSecrets(machine, secrets, "machines from a checkpoint would have too; make it");
 }
@@ -79,7 +80,9 @@ function refuseSecrets({ id, secretNames }: MachineRecord, secrets: "inherit" | 
   if (secrets === "refuse" && secretNames.length > 0)
     throw conflict(
       `machine ${id} has secret variables (${secretNames.join(", ")}), which ${what} with secrets: "inherit" if they may`,
+      { field: "secrets" },
     );
 }
 
-const conflict = (text: string): Refusal => new Refusal("conflict", text);
+const conflict = (text: string, details: { readonly field?: string } = {}): Refusal =>
+  new Refusal("conflict", text, details);

@@ -67,6 +67,7 @@ async function makePoint(services: MachineServices, run: OperationRun): Promise<
   const source = (): Promise<MachineRecord> => sourceOf(services, run.operation);
   const { pausedMs } = await makeInstant(services, run, { source, hasMemory, isKept: true, cloneIds: [] });
   services.activity.note(machineId, { type: "machine.checkpointed", data: { checkpointId, hasMemory, pausedMs } });
+  if (pausedMs === 0) return { message: "made while the machine did not run" };
   return { message: `paused for ${pausedMs.toFixed(1)} ms`, downtimeMs: Math.round(pausedMs) };
 }
 
