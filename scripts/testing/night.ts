@@ -16,6 +16,7 @@ export const NIGHT: Readonly<Record<string, Environment>> = {
   "test/cluster/upgrade.test.ts": { FLOTILLA_CASES: "all" },
   "test/traffic/app-traffic.test.ts": { FLOTILLA_TRAFFIC_REQUESTS: "100000", FLOTILLA_TRAFFIC_SLOW_SECONDS: "20" },
   "test/vm/any-order.test.ts": { FLOTILLA_PLAYS: "100" },
+  "test/vm/branch-generators.test.ts": { FLOTILLA_TEST_CLONES: "50" },
   "test/vm/moving-commands.test.ts": { FLOTILLA_CASES: "all" },
   "test/vm/new-vmm.test.ts": { FLOTILLA_CASES: "all" },
   "test/vm/fence.test.ts": { FLOTILLA_CASES: "all" },

@@ -1,6 +1,6 @@
 /**
- * Shared by the tests of real VMs: a node directory with an image of busybox, disks, boots and commands in
- * guests.
+ * Shared by the tests of real VMs: a node directory with an image, of busybox unless a test wants another,
+ * disks, boots and commands in guests.
  *
  * Always: the directory is deliberately difficult for the driver: no other user may enter it, its path is
  * longer than a socket's address may be, and contains a comma and a space. `dispose` ends every VM in it by
@@ -40,6 +40,12 @@ export const BOOT_DEADLINE_MS = 60_000;
  */
 export const deadline = (): AbortSignal => AbortSignal.timeout(onThisHost(BOOT_DEADLINE_MS));
 
+interface PlaceOptions {
+  readonly sizeMb?: number;
+  readonly kept?: string;
+  readonly makeRoot?: (tree: string, rootPath: string) => void;
+}
+
 export class NodePlace implements AsyncDisposable {
   readonly directory: string;
   readonly image: RootFile;
@@ -50,9 +56,9 @@ export class NodePlace implements AsyncDisposable {
 
   /**
    * `sizeMb`: on a file system of that size, which can be filled. `kept`: a directory that outlives this
-   * program.
+   * program. `makeRoot`: makes the image's file system, by way of a tree.
    */
-  constructor({ sizeMb, kept }: { readonly sizeMb?: number; readonly kept?: string } = {}) {
+  constructor({ sizeMb, kept, makeRoot = makeBusyboxRoot }: PlaceOptions = {}) {
     this.#isKept = kept !== undefined;
     this.#top = kept ?? mkdtempSync(join(tmpdir(), "flotilla-vm-"));
     this.directory = join(this.#top, "a path, that is long ".padEnd(120, "-"), "node");
@@ -119,14 +125,18 @@ export class NodePlace implements AsyncDisposable {
 }
 
 /** A file system with only busybox. */
-function makeRoot(tree: string, rootPath: string): void {
+function makeBusyboxRoot(tree: string, rootPath: string): void {
   for (const name of ["bin", "dev", "etc", "proc", "sys", "tmp", "root", "workspace"]) {
     mkdirSync(join(tree, name), { recursive: true });
   }
   copyFileSync(join(cacheDirectory, "images", "busybox"), join(tree, "bin/busybox"));
   for (const name of ["sh", "cat", "sync", "uname", "poweroff"]) symlinkSync("busybox", join(tree, "bin", name));
-  // Like the root of an image (node/src/images/image-builder.ts), so that it grows in the same way.
-  execFileSync("mkfs.ext4", ["-q", "-b", "4096", "-G", "256", "-O", "64bit", "-d", tree, rootPath, "16M"]);
+  makeFileSystem(tree, rootPath, "16M");
+}
+
+/** Like the root of an image (node/src/images/image-builder.ts), so that it grows in the same way. */
+export function makeFileSystem(tree: string, rootPath: string, size: string): void {
+  execFileSync("mkfs.ext4", ["-q", "-b", "4096", "-G", "256", "-O", "64bit", "-d", tree, rootPath, size]);
 }
 
 /** Configures a guest that has just booted, as a node agent does. */
