@@ -9,7 +9,15 @@ import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { FakeGuest } from "../src/driver/fake/guest.ts";
-import { listFiles, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import {
+  hurriedClock,
+  listFiles,
+  machineIdOf,
+  machineOf,
+  startTestNode,
+  type TestNode,
+  temporaryDirectory,
+} from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const B = machineIdOf("b");
@@ -132,25 +140,30 @@ test("a guest whose programs do not stop has no point, and runs on", async () =>
   assert.equal(node.fleet.observe(A).state, "running");
 });
 
-test("a clone that does not confirm fails, is not booted instead, and its VM is gone", async () => {
-  await using directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path);
-  await node.want(A, 1, "running");
-  await node.branches.make({ pointId: P, machineId: A, hasMemory: true });
-  const env = { FAKE_CLONE_FAIL: "1" };
-  const observed = await node.want(B, 1, "running", { env, spec: { point: { pointId: P, hasMemory: true } } });
-  assert.equal(observed.state, "failed");
-  assert.match(observed.reason ?? "", /could not be started from its point: FAKE_CLONE_FAIL/);
-  assert.deepEqual(
-    (await node.driver.find()).map(({ startedFor }) => startedFor),
-    [A],
-  );
-  // Its owner may start it as any other machine.
-  assert.equal(
-    (await node.want(B, 2, "running", { spec: { point: { pointId: P, hasMemory: true } } })).state,
-    "running",
-  );
-});
+for (const [what, fault, reason] of [
+  ["does not confirm", "FAKE_CLONE_FAIL", /FAKE_CLONE_FAIL/],
+  ["does not answer", "FAKE_RESUME_SILENT", /its guest agent did not answer/],
+  ["cannot be loaded", "FAKE_RESUME_FAIL", /FAKE_RESUME_FAIL/],
+] as const) {
+  test(`a clone that ${what} fails, is not booted instead, and its VM is gone`, async () => {
+    await using directory = await temporaryDirectory();
+    const node = await startTestNode(directory.path, { clock: hurriedClock(100) });
+    await node.want(A, 1, "running");
+    await node.branches.make({ pointId: P, machineId: A, hasMemory: true });
+    const more = { waitMs: 3_000_000, spec: { point: { pointId: P, hasMemory: true } } };
+    const observed = await node.want(B, 1, "running", { ...more, env: { [fault]: "1" } });
+    assert.equal(observed.state, "failed");
+    assert.match(observed.reason ?? "", /could not be started from its point: /);
+    assert.match(observed.reason ?? "", reason);
+    assert.equal(machineOf(node, B).access.guest, null);
+    assert.deepEqual(
+      (await node.driver.find()).map(({ startedFor }) => startedFor),
+      [A],
+    );
+    // Its owner may start it as any other machine.
+    assert.equal((await node.want(B, 2, "running", more)).state, "running");
+  });
+}
 
 test("a clone that an agent left unconfirmed is ended by the next one", async () => {
   await using directory = await temporaryDirectory();
