@@ -66,6 +66,15 @@ export const ExportResponse = Type.Object({
   platforms: Type.Array(Type.String()),
 });
 
+export const AdoptRequest = Type.Object({
+  source: optional(oneOf(["delete", "keep"], "`keep`: the source stays, under another name; default: it is deleted")),
+});
+
+export const AdoptResponse = Type.Object({
+  machine: MachineInfo,
+  source: nullable(MachineInfo),
+});
+
 export const Lineage = Type.Object({ rootMachineId: Type.String(), machines: Type.Array(MachineInfo) });
 
 /** The refusals of a branch. */
@@ -111,6 +120,20 @@ export const branchEndpoints = {
     body: { kind: "json", schema: AssignRequest },
     answers: { 201: json(AssignResponse) },
     errors: [...branchErrors, "guest_unreachable"],
+    isExtra: true,
+  }),
+  adoptMachine: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/adopt",
+    family: "machines",
+    summary: "Give a branch the place of its source: name, url, ports and share link",
+    description:
+      "The source is deleted, or kept under another name, which the answer has. Repeated, the answer is the same: what was done.",
+    access: ["machine:create"],
+    alsoNeeds: ["machine:delete"],
+    body: { kind: "json", isOptional: true, schema: AdoptRequest },
+    answers: { 200: json(AdoptResponse) },
+    errors: ["invalid_json", "invalid_body", "not_found", "conflict"],
     isExtra: true,
   }),
   getLineage: endpoint({

@@ -114,6 +114,9 @@ export const EVENTS = {
     },
   ),
   "machine.fromCheckpoint": is("info", { checkpointId: text }, (data) => `made from checkpoint ${data.checkpointId}`),
+  "machine.adopted": is("info", { from: text, by: text, name: text }, (data) => {
+    return `machine ${data.by} took the place of machine ${data.from}: the name ${data.name}, its url, ports and share link`;
+  }),
   "machine.claimed": is("info", { poolId: text }, (data) => `claimed from pool ${data.poolId}`),
 
   "machine.moveBegun": is("info", { from: text, to: text, how: text }, (data) => {

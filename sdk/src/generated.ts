@@ -957,6 +957,22 @@ export abstract class Methods {
   }
 
   /**
+   * Give a branch the place of its source: name, url, ports and share link.
+   *
+   * The source is deleted, or kept under another name, which the answer has. Repeated, the answer is the same: what
+   * was done.
+   *
+   * `POST /v1/machines/{id}/adopt`; needs scope machine:create and machine:delete.
+   * Refuses with invalid_json, invalid_body, not_found, conflict.
+   */
+  adoptMachine(id: string, body?: AdoptRequest, options: CallOptions = {}): Promise<AdoptResponse> {
+    return this.call(
+      { method: "POST", path: `/v1/machines/${segment(id)}/adopt`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
    * The machine's ancestors and branches.
    *
    * `GET /v1/machines/{id}/lineage`; needs scope machine:read.
@@ -1908,6 +1924,16 @@ export interface AccountInfo {
   lowBalanceThresholdMicros: number;
   periodUsage: UsageResponse;
   periodCost: CostBreakdown;
+}
+
+export interface AdoptRequest {
+  /** `keep`: the source stays, under another name; default: it is deleted */
+  source?: "delete" | "keep" | null | undefined;
+}
+
+export interface AdoptResponse {
+  machine: MachineInfo;
+  source: MachineInfo | null;
 }
 
 export interface AdvanceTenantRequest {

@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Run } from "@flotilla/contract/link/link";
+import { lockForAdoption } from "../src/branches/adopt-store.ts";
 import { type Queryable, sql } from "../src/db/database.ts";
 import { touchKeys } from "../src/auth/key-store.ts";
 import { writeActivity } from "../src/machines/activity-store.ts";
@@ -67,6 +68,17 @@ test("activity of machines", async () => {
   const activity = ids.toReversed().map((machineId) => ({ machineId, at: context.clock.now(), execs: [] }));
   const rows = { first: lockMachine(ids[0]), last: lockMachine(ids.at(-1)) };
   assert.ok(await locksInOrder(rows, () => writeActivity(context, { activity, lines: [] })));
+});
+
+test("a branch that takes the place of its source", async () => {
+  const ids = (await machinesOfNode()).slice(0, 2);
+  const [source = "", branch = ""] = ids;
+  await db.execute(sql`
+    UPDATE machines SET origin = jsonb_build_object('machineId', ${source}::text) WHERE id = ${branch}`);
+  const { tenantId } = (await client.get("/v1/me")).json;
+  const rows = { first: lockMachine(source), last: lockMachine(branch) };
+  const lock = () => db.transaction((transaction) => lockForAdoption(transaction, { tenantId, id: branch }));
+  assert.ok(await locksInOrder(rows, lock));
 });
 
 test("the last use of keys", async () => {

@@ -33,6 +33,7 @@ const NEWCOMERS: readonly EndpointName[] = [
   "createBranches",
   "assignBranch",
   "createCheckpoint",
+  "adoptMachine",
   "getLineage",
   "exportMachine",
 ];

@@ -116,6 +116,7 @@ test("a key without a scope that is needed besides answers 403 and names it", as
       ...["createWebhook", "updateWebhook", "replayWebhook", "listWebhookDeliveries", "redeliverWebhook"].map(
         (name) => `${name} machine:read`,
       ),
+      "adoptMachine machine:delete",
       "createAppShare machine:exec",
     ],
   );

@@ -159,6 +159,12 @@ function addBranchCommands(tree: Tree, machine: Command): void {
     summary: "show a machine with what it was branched from, its branches and their checkpoints",
     load: () => import("./tree.ts"),
   });
+  addVerb(tree, machine, {
+    usage: "adopt <clone>",
+    summary: "give a branch the name, url, ports and share link of its source, which is deleted",
+    options: (command) => command.option("--keep-source", "the source stays, under another name"),
+    load: () => import("./adopt.ts"),
+  });
 }
 
 function addAddressCommands(tree: Tree, machine: Command): void {

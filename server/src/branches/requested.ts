@@ -7,7 +7,7 @@ import type { MachineRecord } from "../machines/record.ts";
 import { phaseOf } from "../machines/state.ts";
 
 /** Characters of a machine's name. */
-const NAME_CHARACTERS_MAX = 63;
+export const NAME_CHARACTERS_MAX = 63;
 
 /** How many clones, and their names. */
 export interface BatchRequest {

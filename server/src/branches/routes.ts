@@ -6,6 +6,7 @@ import type { HandlersOf } from "../api/handler.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { findAnyMachine } from "../machines/store.ts";
 import { machineInfo } from "../machines/view.ts";
+import { adoptSource } from "./adopt.ts";
 import { freshOperationId } from "./awaited.ts";
 import { branchMachine } from "./branch.ts";
 import { listLineage } from "./lineage-store.ts";
@@ -13,7 +14,7 @@ import { namesOf } from "./requested.ts";
 
 export function branchHandlers(
   services: MachineServices,
-): HandlersOf<"createBranch" | "createBranches" | "getLineage"> {
+): HandlersOf<"adoptMachine" | "createBranch" | "createBranches" | "getLineage"> {
   const { addresses, cache, context } = services;
   return {
     async createBranch(request) {
@@ -37,6 +38,16 @@ export function branchHandlers(
         ...{ ports: body.ports ?? null, secrets: body.secrets ?? "refuse", signal },
       });
       return { status: 201, body: { clones: clones.map((clone) => machineInfo(clone, addresses)) } };
+    },
+    async adoptMachine({ caller: { tenantId }, params: { id }, body }) {
+      const { branch, source } = await adoptSource(services, { tenantId, id, keepsSource: body?.source === "keep" });
+      return {
+        status: 200,
+        body: {
+          machine: machineInfo(branch, addresses),
+          source: source === null ? null : machineInfo(source, addresses),
+        },
+      };
     },
     async getLineage({ caller: { tenantId }, params: { id } }) {
       const machine = await findAnyMachine(context.db, id);

@@ -1,6 +1,6 @@
 /**
  * The query for what a host name leads to. Names are written by triggers, in the statement that makes or
- * deletes what has them.
+ * deletes what has them, and in the transaction in which a branch adopts (branches/adopt-store.ts).
  */
 import { type Queryable, sql } from "../db/database.ts";
 import type { HostSubject } from "./kinds.ts";

@@ -2,9 +2,10 @@
  * Host names in memory: from a name to what has it.
  *
  * Always:
- * - A name belongs to its subject until the subject is deleted. So an entry is right while its subject is
- *   there, needs no notification, and costs one query in the life of a subject. A caller that finds the
- *   subject gone says so (`forget`), and looks the name up again: another may have it by then.
+ * - A name belongs to its subject until the subject is deleted or given another name. So an entry is right
+ *   while its subject has the name, needs no notification, and costs one query in the life of a subject. A
+ *   caller that finds the subject gone, or with another name, says so (`forget`), and looks the name up
+ *   again: another may have it by then.
  * - "Nothing has the name" is the result of a query that began after the call. A query that was under way may
  *   have begun before the name was given.
  * - Names that nothing has are not kept, so that guessed names cannot fill the memory. Above ENTRIES_MAX the
@@ -41,7 +42,7 @@ export class HostTable {
     return found ?? this.#queries.get(name) ?? this.#query(name);
   }
 
-  /** The subject that was found for the name is gone. */
+  /** The subject that was found for the name is gone, or has another name. */
   forget(name: string, { id }: HostSubject): void {
     if (this.#known.get(name)?.id === id) this.#known.delete(name);
   }

@@ -14,6 +14,7 @@ const WEB = { kind: "machine", id: "mach-1" } as const;
 const MACHINE: Access = {
   ...WEB,
   tenantId: "tenant-1",
+  hostName: "web",
   isPublic: true,
   isSuspended: false,
   shareHash: null,

@@ -151,7 +151,7 @@ function known(parts: IngressParts, name: string, links: readonly string[]): Acc
   const { hosts, access: table } = parts;
   const subject = subjectOfDomain(parts, name) ?? hosts.known(name);
   const access = subject && table.known(subject);
-  return access === undefined || mayBeOld(access, links) ? undefined : access;
+  return access === undefined || !hasName(access, name) || mayBeOld(access, links) ? undefined : access;
 }
 
 /** Asks the database. Until it is known whose machine it is, the request counts for its address. */
@@ -176,12 +176,17 @@ async function resolve(parts: IngressParts, name: string): Promise<Access | unde
   const subject = await hosts.find(name);
   if (subject === undefined) return undefined;
   const access = await table.find(subject);
-  if (access !== undefined) return access;
-  // The subject is gone, and another may have its name.
+  if (access !== undefined && hasName(access, name)) return access;
+  // The subject is gone or has another name, and another may have this one.
   hosts.forget(name, subject);
   const next = await hosts.find(name);
-  return next === undefined || next.id === subject.id ? undefined : await table.find(next);
+  if (next === undefined) return undefined;
+  return next.id === subject.id ? access : await table.find(next);
 }
+
+/** Whether the label leads to it, as far as is known: a branch may have taken it (branches/adopt.ts). */
+const hasName = ({ id, hostName }: Access, name: string): boolean =>
+  hostName === null || name === hostName || name === id;
 
 async function grantOf(
   parts: IngressParts,

@@ -13,7 +13,10 @@ import type { MutableMachine } from "./change.ts";
 import type { MachineNodeStatus } from "./state.ts";
 import type { Secrets } from "../secrets.ts";
 
-/** The request at creation, with defaults filled in; only `disruption` changes (update.ts). */
+/**
+ * The request at creation, with defaults filled in; only `disruption` and `isBranchable` change (update.ts),
+ * and what a branch takes from its source when it adopts (branches/adopt-store.ts).
+ */
 export interface MachineDescription {
   readonly name: string | null;
   readonly source: MachineSource;
@@ -58,6 +61,8 @@ export interface MachineOrigin {
   readonly nodeId: string;
   /** Whether it begins with that memory, so that its processes continue. */
   readonly hasMemory: boolean;
+  /** It has taken the place of that machine, whose name is `keptAs` since then; null: that was deleted. */
+  readonly adopted?: { readonly keptAs: string | null };
 }
 
 /** Identifies a machine for its owner: another tenant's id finds no machine. */

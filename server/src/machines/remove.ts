@@ -27,8 +27,15 @@ export async function deleteMachine(
   const machine = await removeMachine(services.context, options);
   services.cache.forget(options.id);
   if (machine === undefined) throw machineNotFound(options.id);
-  if (phaseOf(machine) !== "deleted") {
-    services.inBackground(`deletion of ${machine.id}`, () => converge(services, machine, { waitMs: 0 }));
-  }
+  removeFromNode(services, machine);
   return machine;
+}
+
+/** Has its node remove a machine that was deleted, in the background. */
+export function removeFromNode(
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
+  machine: MachineRecord,
+): void {
+  if (phaseOf(machine) !== "deleted")
+    services.inBackground(`deletion of ${machine.id}`, () => converge(services, machine, { waitMs: 0 }));
 }

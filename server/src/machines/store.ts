@@ -2,17 +2,18 @@
  * Every statement over the rows of machines.
  *
  * Always:
- * - What users see is changed in one of six ways: `writeChanges` (fenced by the revision, for starts, stops
+ * - What users see is changed in one of seven ways: `writeChanges` (fenced by the revision, for starts, stops
  *   and reports, with timeline and runs in the same statement), `removeMachine` (a delete, which needs no
  *   fence because it always wins), `updateDescription`, activity-store.ts (activity, outside the fence),
- *   fence-store.ts (whether it may be replaced), and moves/store.ts (the node that owns it, fenced by the
- *   revision).
+ *   fence-store.ts (whether it may be replaced), moves/store.ts (the node that owns it, fenced by the
+ *   revision), and branches/ (store.ts: the point; adopt-store.ts: the name, url and ports of a source).
  * - A change of anything that users see, except the last activity, raises the revision and is announced,
  *   because machine-cache.ts answers reads. The last activity is passed to the cache of the server that
  *   writes it.
  * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the
  *   node.
- * - Only `disruption` changes in the description of a machine; a delete clears the parts that may be secret.
+ * - A start, a stop and a report change nothing of the description of a machine; a delete clears the parts
+ *   that may be secret.
  */
 import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
 import type { Disruption } from "@flotilla/contract/machines";
@@ -350,12 +351,21 @@ function wire({ next, timeline, runs = [], start, suspend }: Change): object {
  * may have ended the VM since. `revision`: delete only if it has this revision. `ifUnused`: only if it has
  * never run. Returns the deleted machine, or undefined when there is none.
  */
-export async function removeMachine(
-  context: Context,
-  options: { readonly tenantId: string; readonly id: string; readonly revision?: number; readonly ifUnused?: boolean },
-): Promise<MachineRecord | undefined> {
-  const now = instantOf(context.clock.now());
-  const row = await context.db.queryOne<MachineRow>(sql`
+export async function removeMachine(context: Context, options: Removal): Promise<MachineRecord | undefined> {
+  const removed = await removeMachineIn(context.db, context.clock.now(), options);
+  if (removed !== undefined) await announce(context, removed);
+  return removed;
+}
+
+interface Removal extends MachineName {
+  readonly revision?: number;
+  readonly ifUnused?: boolean;
+}
+
+/** As `removeMachine`, in a transaction, after which the caller announces it. */
+export async function removeMachineIn(db: Queryable, at: number, options: Removal): Promise<MachineRecord | undefined> {
+  const now = instantOf(at);
+  const row = await db.queryOne<MachineRow>(sql`
     WITH gone AS (
       UPDATE machines SET
         desired_state = 'absent', generation = generation + 1, desired_at = ${now}, deleted_at = ${now}, error = NULL,
@@ -379,9 +389,7 @@ export async function removeMachine(
         SELECT tenant_id, id AS subject_id, ${eventJson({ type: "machine.deleted", data: {} })} AS event,
           ${now}::timestamptz AS created_at FROM gone`)})
     SELECT ${MACHINE_COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
-  if (row === undefined) return undefined;
-  await announce(context, row);
-  return fromRow(row);
+  return row && fromRow(row);
 }
 
 /** Changes what may be changed of a machine; null: it stays as it is. undefined: there is no such machine. */
