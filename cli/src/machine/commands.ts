@@ -160,6 +160,11 @@ function addBranchCommands(tree: Tree, machine: Command): void {
     load: () => import("./tree.ts"),
   });
   addVerb(tree, machine, {
+    usage: "diff <before> <after> [path]",
+    summary: "show the files that differ between two running machines of one tree (default: all)",
+    load: () => import("./diff.ts"),
+  });
+  addVerb(tree, machine, {
     usage: "adopt <clone>",
     summary: "give a branch the name, url, ports and share link of its source, which is deleted",
     options: (command) => command.option("--keep-source", "the source stays, under another name"),
