@@ -173,6 +173,12 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   // A point is made to its end, also when its caller is gone.
   makePoint: null,
   releasePoint: null,
+  // There is no such point.
+  describePoint: null,
+  sendPointFile: null,
+  beginPoint: null,
+  receivePointFile: null,
+  commitPoint: null,
 };
 
 const chunked = (data: Buffer | string): Buffer =>

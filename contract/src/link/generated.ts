@@ -52,7 +52,7 @@ import type {
   MovedRoot,
   OutgoingMachine,
 } from "./moves.ts";
-import type { MadePoint, PointRequest } from "./points.ts";
+import type { MadePoint, OutgoingPoint, PointFacts, PointRequest } from "./points.ts";
 import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
@@ -134,6 +134,7 @@ const OUTGOING_MACHINE_POINTS_PATTERN = /^[0-9a-f]{32}$/;
 const MADE_POINT_POINT_ID_PATTERN = /^point-[0-9a-f]{32}$/;
 const MADE_POINT_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const MADE_POINT_LAYERS_PATTERN = /^point-[0-9a-f]{32}$/;
+const POINT_FACTS_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const POINT_REQUEST_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const LINK_ERROR_CODE = [
   "invalid",
@@ -1124,6 +1125,36 @@ export function readMadePoint(value: unknown): MadePoint {
     layers: clippedList(fields["layers"] ?? [], "MadePoint.layers", 64, (item) =>
       matching(item, "MadePoint.layers", MADE_POINT_LAYERS_PATTERN),
     ),
+  };
+}
+
+export function readOutgoingPoint(value: unknown): OutgoingPoint {
+  const fields = record(value, "OutgoingPoint");
+  return {
+    facts: readPointFacts(fields["facts"]),
+    image: readMovedImage(fields["image"]),
+    root: readMovedRoot(fields["root"]),
+    files: list(fields["files"], "OutgoingPoint.files", 1, readMovedFile),
+    memory: fields["memory"] === undefined || fields["memory"] === null ? null : readMovedMemory(fields["memory"]),
+  };
+}
+
+function partPointFactsSize(value: unknown) {
+  const fields = record(value, "PointFacts.size");
+  return {
+    cpus: whole(fields["cpus"], "PointFacts.size.cpus", 1, 10000),
+    memoryMb: whole(fields["memoryMb"], "PointFacts.size.memoryMb", 1, 9007199254740991),
+  };
+}
+
+export function readPointFacts(value: unknown): PointFacts {
+  const fields = record(value, "PointFacts");
+  return {
+    machineId: matching(fields["machineId"], "PointFacts.machineId", POINT_FACTS_MACHINE_ID_PATTERN),
+    madeAt: measure(fields["madeAt"], "PointFacts.madeAt", 8640000000000000),
+    pausedMs: measure(fields["pausedMs"], "PointFacts.pausedMs", 2000000000),
+    diskGb: whole(fields["diskGb"], "PointFacts.diskGb", 1, 9007199254740991),
+    size: fields["size"] === undefined || fields["size"] === null ? null : partPointFactsSize(fields["size"]),
   };
 }
 

@@ -54,6 +54,11 @@ export const LINK_ROUTES = {
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
   makePoint: { method: "PUT", path: "/v1/points/{point}" },
   releasePoint: { method: "DELETE", path: "/v1/points/{point}" },
+  describePoint: { method: "GET", path: "/v1/points/{point}/outgoing" },
+  sendPointFile: { method: "GET", path: `/v1/points/{point}/outgoing/${PART_PATHS.file}` },
+  beginPoint: { method: "PUT", path: "/v1/points/{point}/incoming/{move}" },
+  receivePointFile: { method: "POST", path: `/v1/points/{point}/incoming/{move}/${PART_PATHS.file}` },
+  commitPoint: { method: "POST", path: "/v1/points/{point}/incoming/{move}/commit" },
 } as const satisfies Readonly<Record<string, LinkRoute>>;
 
 export type LinkRouteName = keyof typeof LINK_ROUTES;

@@ -20,6 +20,7 @@ import type { Fleet } from "../machines/fleet.ts";
 import { ContentDiffers } from "../moves/content-differs.ts";
 import { UnknownPoint } from "../machines/disk-changes.ts";
 import { type Incoming, OlderCopy, UnknownMove } from "../moves/incoming.ts";
+import { UnknownBranchPoint } from "../moves/outgoing-points.ts";
 import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../moves/outgoing.ts";
 import type { SupervisedMachine } from "../machines/node-machine.ts";
 import { refuse, sendJson } from "./answer.ts";
@@ -28,7 +29,7 @@ import type { Exchange } from "./exchange.ts";
 
 const PROGRESS_PERIOD_MS = 1_000;
 /** Longer than a server lets the source be silent, which reads again what was sent before. */
-const SILENCE_MAX_MS = 12 * 60_000;
+export const SILENCE_MAX_MS = 12 * 60_000;
 
 export interface MoveParts {
   readonly fleet: Fleet;
@@ -71,15 +72,22 @@ export async function sendPart(
       if (error.code === "ENOENT") throw new UnknownPoint(`machine ${machine.machineId} has no such file any more`);
       throw error;
     });
-    response.writeHead(200, { "content-type": "application/octet-stream" });
-    const stream = Readable.from(blocks, { objectMode: false, highWaterMark: BLOCK_BYTES });
-    await pipeline(stream, response, { signal }).catch((error: unknown) => {
-      // A caller that has gone asks again.
-      if (!signal.aborted) throw error;
-    });
+    await sendBlocks({ response, signal }, blocks);
   } finally {
     release?.();
   }
+}
+
+export async function sendBlocks(
+  { response, signal }: Pick<Exchange, "response" | "signal">,
+  blocks: AsyncIterable<Buffer>,
+): Promise<void> {
+  response.writeHead(200, { "content-type": "application/octet-stream" });
+  const stream = Readable.from(blocks, { objectMode: false, highWaterMark: BLOCK_BYTES });
+  await pipeline(stream, response, { signal }).catch((error: unknown) => {
+    // A caller that has gone asks again.
+    if (!signal.aborted) throw error;
+  });
 }
 
 function machineOf(fleet: Fleet, { id = "" }: Exchange["parameters"]): SupervisedMachine | null {
@@ -143,12 +151,17 @@ export async function discardIncoming(
 /** The ids in a path. Throws InvalidMessage. */
 function idsOf({ id: machineId = "", move = "" }: Exchange["parameters"]): { machineId: string; move: string } {
   if (!/^mach-[0-9a-f]{32}$/.test(machineId)) throw new InvalidMessage("id", "mach- and 32 hex digits");
+  return { machineId, move: moveIdOf({ move }) };
+}
+
+/** Throws InvalidMessage. */
+export function moveIdOf({ move = "" }: Exchange["parameters"]): string {
   if (!/^op-[0-9a-f]{32}$/.test(move)) throw new InvalidMessage("move", "op- and 32 hex digits");
-  return { machineId, move };
+  return move;
 }
 
 /** Answers with a line each second while a file arrives, and then how that ended. */
-async function serveArrival(
+export async function serveArrival(
   { request, response, signal }: Exchange,
   clock: Clock,
   receive: (
@@ -190,7 +203,8 @@ export function refusalOf(error: unknown): { readonly status: number; readonly e
   const message = messageOf(error);
   if (error instanceof UnknownPoint) return { status: 409, error: { code: "not_stopped", message } };
   if (error instanceof OlderCopy) return { status: 409, error: { code: "older_copy", message } };
-  if (error instanceof UnknownMove) return { status: 404, error: { code: "not_found", message } };
+  if (error instanceof UnknownMove || error instanceof UnknownBranchPoint)
+    return { status: 404, error: { code: "not_found", message } };
   if (error instanceof ContentDiffers) return { status: 409, error: { code: "hash_differs", message } };
   const full = asDiskFull(error);
   return full instanceof DiskFull ? { status: 507, error: { code: "no_space", message: full.message } } : null;

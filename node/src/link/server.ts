@@ -39,6 +39,7 @@ import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../moves/incoming.ts";
 import type { OutgoingDeps } from "../moves/outgoing.ts";
+import { OutgoingPoints, type PointDeps } from "../moves/outgoing-points.ts";
 import type { Replacements } from "../replacing/replacements.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
@@ -62,7 +63,15 @@ import {
   sendPart,
 } from "./moves.ts";
 import type { Peer } from "./parking.ts";
-import { makePoint, releasePoint } from "./points.ts";
+import {
+  beginPoint,
+  commitPoint,
+  describePoint,
+  makePoint,
+  receivePointFile,
+  releasePoint,
+  sendPointFile,
+} from "./points.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
@@ -87,8 +96,8 @@ export interface LinkOptions {
   readonly replacements: Replacements;
   readonly branches: Branches;
   readonly images: Images;
-  /** What machines that leave need. */
-  readonly outgoing: OutgoingDeps;
+  /** What machines and points that leave need. */
+  readonly outgoing: OutgoingDeps & PointDeps;
   readonly clock: Clock;
   readonly log: Log;
   /** This incarnation of the agent. */
@@ -157,7 +166,7 @@ function listen(server: Server, path: string): Promise<void> {
 }
 
 class Link {
-  readonly #options: LinkOptions;
+  readonly #options: LinkOptions & { readonly outgoingPoints: OutgoingPoints };
   readonly #dials = new Dials();
   readonly #limited = new WeakSet<Socket>();
   #isStopping = false;
@@ -190,10 +199,15 @@ class Link {
     discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
     makePoint: (exchange) => makePoint(exchange, this.#options),
     releasePoint: (exchange) => releasePoint(exchange, this.#options),
+    describePoint: (exchange) => describePoint(exchange, this.#options),
+    sendPointFile: (exchange) => sendPointFile(exchange, this.#options),
+    beginPoint: (exchange) => beginPoint(exchange, this.#options),
+    receivePointFile: (exchange) => receivePointFile(exchange, this.#options),
+    commitPoint: (exchange) => commitPoint(exchange, this.#options),
   };
 
   constructor(options: LinkOptions) {
-    this.#options = options;
+    this.#options = { ...options, outgoingPoints: new OutgoingPoints(options.outgoing) };
   }
 
   /** The connections that now end are not left by their callers. */

@@ -6,8 +6,8 @@
  * removes.
  */
 import { mkdir, rm, stat } from "node:fs/promises";
-import { join } from "node:path";
-import { bytesForNewDisks } from "../disks/disks.ts";
+import { dirname, join } from "node:path";
+import { bytesForNewDisks, type Disks, type FlattenRequest } from "../disks/disks.ts";
 import { DiskFull } from "../images/space.ts";
 import { identityOf } from "./disk-changes.ts";
 import type { Journal } from "./journal.ts";
@@ -19,7 +19,7 @@ import { diskPathOf } from "./paths.ts";
 interface Flattened {
   readonly directory: string;
   readonly journal: Journal;
-  readonly disk: Pick<MachineDisk, "layerBytes" | "root">;
+  readonly disk: Pick<MachineDisk, "root">;
   readonly deps: Pick<MachineDeps, "disks" | "points">;
 }
 
@@ -62,15 +62,21 @@ export class FlatDisk {
   }
 }
 
-async function make(machine: Flattened, directory: string): Promise<string> {
-  const { deps, journal } = machine;
-  const diskPath = diskPathOf(machine.directory);
-  const needed = (await machine.disk.layerBytes(journal)) + (await stat(diskPath)).blocks * 512;
-  if ((await bytesForNewDisks(machine.directory)) < needed)
+async function make({ deps, disk, ...machine }: Flattened, directory: string): Promise<string> {
+  const { journal } = machine;
+  const root = await disk.root(journal.spec, journal);
+  const layerPaths = (journal.layers ?? []).map((layer) => deps.points.layerPathOf(layer));
+  return await flatten(deps.disks, { diskPath: diskPathOf(machine.directory), layerPaths, root, directory });
+}
+
+/** Makes a disk in one file, in a directory that is made again. Throws DiskFull. */
+export async function flatten(disks: Disks, request: FlattenRequest): Promise<string> {
+  const { diskPath, directory, layerPaths } = request;
+  const sizes = await Promise.all([diskPath, ...layerPaths].map(async (path) => (await stat(path)).blocks * 512));
+  const needed = sizes.reduce((sum, bytes) => sum + bytes, 0);
+  if ((await bytesForNewDisks(dirname(directory))) < needed)
     throw new DiskFull("a machine's disk has no room beside itself without its layers");
   await rm(directory, { recursive: true, force: true });
   await mkdir(directory, { mode: 0o700 });
-  const root = await machine.disk.root(journal.spec, journal);
-  const layerPaths = (journal.layers ?? []).map((layer) => deps.points.layerPathOf(layer));
-  return await deps.disks.flatten({ diskPath, layerPaths, root, directory });
+  return await disks.flatten(request);
 }

@@ -1,5 +1,6 @@
 /**
- * Machines that come from other nodes: receives their files, and makes a stopped machine of them.
+ * Machines that come from other nodes: receives their files, and makes a stopped machine of them, or a point
+ * (arrived-point.ts).
  *
  * Owns `<node>/incoming/<move>/`: `request.json`, `root.ext4`, and `machine/`, which becomes the machine's
  * directory by one rename. For a disk that is sent while its machine runs there are `disk.early` and `point`,
@@ -35,6 +36,7 @@ import type {
   MovedMemory,
   MovedRoot,
 } from "@flotilla/contract/link/moves";
+import type { PointFacts } from "@flotilla/contract/link/points";
 import type { MemoryFiles } from "../driver/driver.ts";
 import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
@@ -43,6 +45,7 @@ import type { HeldRoot } from "../images/images.ts";
 import { digestsOf } from "../images/moved-roots.ts";
 import { DiskFull } from "../images/space.ts";
 import { discardMemory } from "../machines/actions/suspend.ts";
+import { addArrivedPoint } from "./arrived-point.ts";
 import { ContentDiffers } from "./content-differs.ts";
 import { UnknownPoint } from "../machines/disk-changes.ts";
 import type { Fleet } from "../machines/fleet.ts";
@@ -122,7 +125,8 @@ export class Incoming {
     return this.#inTurn(move, async () => {
       const { fleet, deps } = this.#options;
       const known = { takesEarly: true, takesLive: this.#live !== null, point: null };
-      if (this.#arrived(machineId, move) !== null) return { ...known, isMachine: true, awaited: [] };
+      if (this.#arrived(machineId, move) !== null || deps.points.find(machineId) !== undefined)
+        return { ...known, isMachine: true, awaited: [] };
       if (fleet.find(machineId) !== undefined)
         throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
       if (request.memory !== null && deps.driver.memory === null)
@@ -257,10 +261,7 @@ export class Incoming {
       throw new UnknownPoint(`${missing?.name ?? "the disk"} of machine ${machineId} has not arrived`);
     if ((generation !== null && fleet.removedAt(machineId) >= generation) || fleet.find(machineId) !== undefined)
       throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
-    const root = await this.#ensureRoot(move, request);
-    const image = await deps.images.findByDigest(root.digest);
-    if (image === undefined) throw new Error(`image ${root.digest} was removed from the node`);
-    const { rootPath } = await deps.images.rootNamed(image, root.name);
+    const { root, rootPath } = await this.#base(move, request);
     const {
       uid: _uid,
       boot: _boot,
@@ -324,15 +325,12 @@ export class Incoming {
       if (missing !== undefined) throw new Error(`${missing.name} of machine ${machineId} has not arrived`);
       if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
         throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
-      const { images, users, machinesDirectory } = deps;
-      const root = await this.#ensureRoot(move, request);
+      const { users, machinesDirectory } = deps;
+      const { root, rootPath } = await this.#base(move, request);
       const uid = users.take();
       try {
         const journal = this.#journal(machineId, move, request, { root, uid });
         const directory = join(machinesDirectory, machineId);
-        const image = await images.findByDigest(root.digest);
-        if (image === undefined) throw new Error(`image ${root.digest} was removed from the node`);
-        const { rootPath } = await images.rootNamed(image, root.name);
         const complete = await this.#finish(move, { directory, rootPath, journal, memory: request.memory });
         const admitted = await fleet.admit(complete, this.#staging(move));
         await rm(this.#place(move), { recursive: true, force: true });
@@ -342,6 +340,22 @@ export class Incoming {
         if (fleet.find(machineId) === undefined) users.free(uid);
         throw error;
       }
+    });
+  }
+
+  /** As `commit`, for a point: it arrives as a machine whose id is the point's. */
+  commitPoint(pointId: string, move: string, facts: PointFacts): Promise<void> {
+    return this.#inTurn(move, async () => {
+      const { deps } = this.#options;
+      if (deps.points.find(pointId) === undefined) {
+        const request = await this.#request(move);
+        const [missing] = await this.#awaited(move, request);
+        if (missing !== undefined) throw new Error(`${missing.name} of ${pointId} has not arrived`);
+        const { root, rootPath } = await this.#base(move, request);
+        await addArrivedPoint(deps, { pointId, facts, request, staging: this.#staging(move), root, rootPath });
+      }
+      await rm(this.#place(move), { recursive: true, force: true });
+      deps.imagesArriving.delete(move);
     });
   }
 
@@ -428,10 +442,15 @@ export class Incoming {
       throw new DiskFull(`the machine needs ${megabytes(needed)} MB, and ${megabytes(short)} MB are missing`);
   }
 
-  async #ensureRoot(move: string, { image, root }: IncomingMachine): Promise<HeldRoot> {
+  /** The file that the disk is based on. */
+  async #base(move: string, request: IncomingMachine): Promise<{ readonly root: HeldRoot; readonly rootPath: string }> {
     const { images } = this.#options.deps;
-    const found = await images.findRoot(image, root);
-    return found ?? (await images.addRoot({ image, root, path: this.#path(move, "root") }));
+    const found = await images.findRoot(request.image, request.root);
+    const root =
+      found ?? (await images.addRoot({ image: request.image, root: request.root, path: this.#path(move, "root") }));
+    const image = await images.findByDigest(root.digest);
+    if (image === undefined) throw new Error(`image ${root.digest} was removed from the node`);
+    return { root, rootPath: (await images.rootNamed(image, root.name)).rootPath };
   }
 
   #journal(

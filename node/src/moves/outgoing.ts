@@ -267,13 +267,13 @@ export function movedPath(directory: string, name: string): string {
 }
 
 /** 0 for a file that is not there. */
-const allocated = (path: string): Promise<number> =>
+export const allocated = (path: string): Promise<number> =>
   stat(path).then(
     ({ blocks }) => blocks * 512,
     () => 0,
   );
 
-function movedImage({ configuration, ...image }: UnpackedImage): MovedImage {
+export function movedImage({ configuration, ...image }: UnpackedImage): MovedImage {
   const { env, workdir, user, entrypoint, command } = configuration;
   const { digest, arrivedAs, source, architecture, os, layerCount } = image;
   return { digest: arrivedAs ?? digest, source, architecture, os, layerCount, env, workdir, user, entrypoint, command };

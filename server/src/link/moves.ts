@@ -115,6 +115,18 @@ export async function releaseOutgoing(
   await askInMove(link, node, { method: "DELETE", path, signal: call.signal }, () => undefined);
 }
 
+export interface RelayNodes {
+  readonly source: NodeAddress;
+  readonly target: NodeAddress;
+}
+
+interface Relayed extends Pick<MoveCall, "tenantId" | "signal"> {
+  /** Path of the parts on the source. */
+  readonly from: string;
+  /** The same on the target. */
+  readonly to: string;
+}
+
 export interface RelayOptions {
   /** Called with how many bytes have arrived. */
   readonly onBytes: (bytes: number) => void;
@@ -131,8 +143,20 @@ export interface RelayOptions {
  */
 export async function relayPart(
   link: NodeLink,
-  { source, target }: { readonly source: NodeAddress; readonly target: NodeAddress },
+  nodes: RelayNodes,
   call: MoveCall,
+  part: MovedPart,
+  options: RelayOptions,
+): Promise<number> {
+  const paths = { from: `/v1/machines/${call.machineId}/outgoing`, to: incomingPath(call) };
+  return await relay(link, nodes, { ...call, ...paths }, part, options);
+}
+
+/** As `relayPart`, of what has these paths on the two nodes. */
+export async function relay(
+  link: NodeLink,
+  { source, target }: RelayNodes,
+  call: Relayed,
   part: MovedPart,
   { onBytes, onPaused }: RelayOptions,
 ): Promise<number> {
@@ -146,7 +170,7 @@ export async function relayPart(
       link.open(source, {
         // A source is paused for the rest.
         method: part.kind === "rest" ? "POST" : "GET",
-        path: `/v1/machines/${call.machineId}/outgoing/${partPath(part)}`,
+        path: `${call.from}/${partPath(part)}`,
         headersTimeout: ANSWER_TIMEOUT_MS,
         bodyTimeout: SOURCE_SILENCE_MAX_MS,
         signal,
@@ -154,7 +178,7 @@ export async function relayPart(
     );
     const answer = link.open(target, {
       method: "POST",
-      path: `${incomingPath(call)}/${partPath(part)}`,
+      path: `${call.to}/${partPath(part)}`,
       body: input,
       contentType: "application/octet-stream",
       headersTimeout: ANSWER_TIMEOUT_MS,
@@ -213,7 +237,7 @@ async function arrival(
   throw new Error("the answer ended without a result");
 }
 
-async function askInMove<T>(
+export async function askInMove<T>(
   link: NodeLink,
   node: NodeAddress,
   request: Pick<JsonRequest<T>, "method" | "path" | "body" | "signal" | "large">,

@@ -1,10 +1,13 @@
 /**
- * Has a node make an instant of a machine, and remove it (contract/src/link/points.ts).
+ * Has a node make an instant of a machine, and remove it; and has another node make a copy of it
+ * (contract/src/link/points.ts).
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { readMadePoint } from "@flotilla/contract/link/generated";
-import type { MadePoint, PointRequest } from "@flotilla/contract/link/points";
+import { readIncomingState, readMadePoint, readOutgoingPoint } from "@flotilla/contract/link/generated";
+import type { AwaitedFile, IncomingState } from "@flotilla/contract/link/moves";
+import type { MadePoint, OutgoingPoint, PointFacts, PointRequest } from "@flotilla/contract/link/points";
 import { requestJson } from "./json-request.ts";
+import { askInMove, relay, type RelayNodes, type RelayOptions } from "./moves.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { type NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
 
@@ -59,4 +62,53 @@ export async function removePoint(link: NodeLink, node: NodeAddress, { pointId, 
     read: () => undefined,
     refusal: ({ message }: NodeRefused) => new Refusal("unavailable", `node ${node.nodeId} refused it: ${message}`),
   });
+}
+
+/** A copy of a point on another node. */
+export interface CopyCall {
+  readonly tenantId: string;
+  readonly pointId: string;
+  /** The id of the copy. */
+  readonly copyId: string;
+  /** The operation. */
+  readonly moveId: string;
+  readonly signal: AbortSignal;
+}
+
+const outgoingPath = ({ pointId }: CopyCall): string => `/v1/points/${pointId}/outgoing`;
+const incomingPath = ({ copyId, moveId }: CopyCall): string => `/v1/points/${copyId}/incoming/${moveId}`;
+
+/** What a node has of a point. Throws as the functions of moves.ts do; so do the other ones here. */
+export const describePoint = (link: NodeLink, node: NodeAddress, call: CopyCall): Promise<OutgoingPoint> =>
+  askInMove(link, node, { method: "GET", path: outgoingPath(call), signal: call.signal }, readOutgoingPoint);
+
+/** Has the target expect a copy. `isMachine` of the answer: the copy is a point there. */
+export async function beginCopy(
+  link: NodeLink,
+  node: NodeAddress,
+  call: CopyCall,
+  { image, root, files, memory }: OutgoingPoint,
+): Promise<IncomingState> {
+  // No machine has the id of a point, and so none of a later generation.
+  const body = JSON.stringify({ generation: 1, image, root, files, memory, memoryBase: null });
+  const request = { method: "PUT", path: incomingPath(call), body, signal: call.signal } as const;
+  return await askInMove(link, node, request, readIncomingState);
+}
+
+export async function relayPointFile(
+  link: NodeLink,
+  nodes: RelayNodes,
+  call: CopyCall,
+  file: AwaitedFile,
+  options: RelayOptions,
+): Promise<number> {
+  const paths = { from: outgoingPath(call), to: incomingPath(call) };
+  return await relay(link, nodes, { ...call, ...paths }, { kind: "file", ...file, since: null }, options);
+}
+
+/** Has the target make a point of what has arrived. */
+export async function commitCopy(link: NodeLink, node: NodeAddress, call: CopyCall, facts: PointFacts): Promise<void> {
+  const path = `${incomingPath(call)}/commit`;
+  const request = { method: "POST", path, body: JSON.stringify(facts), signal: call.signal } as const;
+  await askInMove(link, node, request, () => undefined);
 }
