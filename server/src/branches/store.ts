@@ -4,8 +4,8 @@
  * Always:
  * - A row is written before a node is asked for its point, and deleted after the node has removed it. So no
  *   node has a point that no row names, unless the database was restored to an earlier state.
- * - A point is used by its operation while that runs, and afterwards by the checkpoint that names it, and by
- *   machines that begin with it and have not run yet.
+ * - A point is used by its operation while that runs, with its copies on other nodes, and afterwards by the
+ *   checkpoint that names it, and by machines that begin with it and have not run yet.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -52,7 +52,25 @@ export async function insertPoint({ clock, db }: Pick<Context, "clock" | "db">, 
 /** The point that an operation uses. */
 export const findPoint = (db: Queryable, operationId: string): Promise<PointRow | undefined> =>
   db.queryOne<PointRow>(sql`
-    SELECT id, node_id AS "nodeId" FROM branch_points WHERE operation_id = ${operationId} AND NOT is_replaced`);
+    SELECT id, node_id AS "nodeId" FROM branch_points
+    WHERE operation_id = ${operationId} AND NOT is_replaced AND NOT is_copy`);
+
+/** The copy of the operation's point on another node: this one, unless it has one already. */
+export async function insertCopy(context: Pick<Context, "clock" | "db">, copy: NewPoint): Promise<PointRow> {
+  const { clock, db } = context;
+  const { id, tenantId, operationId, machineId, nodeId, hasMemory } = copy;
+  await db.execute(sql`
+    INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at, is_copy)
+    VALUES (${id}, ${tenantId}, ${operationId}, ${machineId}, ${nodeId}, ${hasMemory}, ${instantOf(clock.now())}, true)
+    ON CONFLICT DO NOTHING`);
+  const row = (await listCopies(db, operationId)).find((found) => found.nodeId === nodeId);
+  if (row === undefined) throw new Refusal("conflict", `operation ${operationId} was ended by another server`);
+  return row;
+}
+
+export const listCopies = (db: Queryable, operationId: string): Promise<readonly PointRow[]> =>
+  db.query<PointRow>(sql`
+    SELECT id, node_id AS "nodeId" FROM branch_points WHERE operation_id = ${operationId} AND is_copy ORDER BY id`);
 
 /**
  * Has the operation use another point, and its machines and its checkpoint be of that one. Nothing happens

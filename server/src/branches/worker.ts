@@ -10,6 +10,7 @@
  * A crash in the middle leaves rows and a point that the next server continues with, or removes when the
  * operation fails.
  */
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { Refusal } from "@flotilla/contract/errors";
 import { type BranchSource, createBranchOf } from "../machines/create.ts";
 import { machineNotFound } from "../auth/not-found.ts";
@@ -25,7 +26,12 @@ import { type AvailableCheckpoint, getAvailable } from "./checkpoints/store.ts";
 import type { BranchFigures } from "./figures.ts";
 import { makeInstant } from "./instant.ts";
 import { refuseUnbranchable } from "./requested.ts";
-import { insertPoint } from "./store.ts";
+import { copyPoint } from "./copy-point.ts";
+import { originsOf } from "./origins.ts";
+import { findPoint, insertPoint, listCopies, type PointRow } from "./store.ts";
+
+/** Nodes to which a point is copied concurrently. */
+const COPIES_AT_ONCE = 4;
 
 export function branchWorker(services: MachineServices, figures: BranchFigures): OperationWorker {
   return {
@@ -33,7 +39,7 @@ export function branchWorker(services: MachineServices, figures: BranchFigures):
     async work(run) {
       await run.step(BRANCH_STEPS.make, () => makeClones(services, run));
       await run.step(BRANCH_STEPS.pause, () => makeOrFindInstant(services, figures, run));
-      await run.step(BRANCH_STEPS.start, () => startClones(services, figures, run));
+      await run.step(BRANCH_STEPS.start, (say) => startClones(services, figures, run, say));
     },
     undo: (operation) => undo(services, operation),
   };
@@ -60,10 +66,11 @@ async function makeClones(services: MachineServices, { operation, signal }: Oper
     checkpointId === null
       ? await newBeginning(services, operation)
       : await reachableCheckpoint(services, operation, checkpointId);
+  const origins = await originsOf(services, operation, { source, origin, count: clones.length });
   // One after the other: all take a lock on their tenant.
-  for (const { id, name } of clones) {
+  for (const [at, { id, name }] of clones.entries()) {
     signal.throwIfAborted();
-    await createBranchOf(services, source, { id, name, origin, keyId, ports });
+    await createBranchOf(services, source, { id, name, origin: origins[at] ?? origin, keyId, ports });
   }
   return `${clones.length} made`;
 }
@@ -111,12 +118,42 @@ async function makeOrFindInstant(
   return { message: `paused for ${pausedMs.toFixed(1)} ms`, downtimeMs: Math.round(pausedMs) };
 }
 
-/** Starts all clones at once; their node bounds how many of them start at the same time. */
+/** The point that exists. */
+async function instantOf({ context }: MachineServices, { id, tenantId, input }: OperationRecord): Promise<PointRow> {
+  const { checkpointId } = input as BranchInput;
+  if (checkpointId !== null) {
+    const { origin } = await getAvailable(context.db, { tenantId, id: checkpointId });
+    return { id: origin.pointId, nodeId: origin.nodeId };
+  }
+  const point = await findPoint(context.db, id);
+  if (point === undefined) throw new Refusal("unavailable", "its node was removed for good");
+  return point;
+}
+
+/** Copies the point to the other nodes on which clones begin. */
+async function copyPoints(services: MachineServices, run: OperationRun, say: (message: string) => void): Promise<void> {
+  const { operation, signal } = run;
+  const { db } = services.context;
+  const copies = await listCopies(db, operation.id);
+  if (copies.length === 0) return;
+  const { clones } = operation.input as BranchInput;
+  const made = await Promise.all(clones.map(({ id }) => services.cache.read({ tenantId: operation.tenantId, id })));
+  const begun = new Set(made.map((clone) => clone?.origin?.pointId));
+  const from = await instantOf(services, operation);
+  const used = copies.filter(({ id }) => begun.has(id));
+  await mapAtMost(COPIES_AT_ONCE, used, (to) => copyPoint(services, run, { from, to, say }));
+  signal.throwIfAborted();
+}
+
+/** Starts all clones at once; their nodes bound how many of them start at the same time. */
 async function startClones(
   services: MachineServices,
   figures: BranchFigures,
-  { operation, signal }: OperationRun,
+  run: OperationRun,
+  say: (message: string) => void,
 ): Promise<string> {
+  await copyPoints(services, run, say);
+  const { operation, signal } = run;
   const { machineId, checkpointId, clones, keyId } = operation.input as BranchInput;
   const { tenantId } = operation;
   const how = { isAutomatic: false, isDetached: false, signal } as const;

@@ -24,7 +24,9 @@ import {
   type Placement,
   type PlacementRequest,
   place,
+  type BeginningMachines,
   placeAll,
+  placeFrom,
   promise,
   startRefusal,
 } from "./place.ts";
@@ -202,6 +204,19 @@ export class NodeDirectory {
   async planElsewhere(fromId: string, machines: readonly LeavingMachine[]): Promise<readonly Placement[]> {
     const nodes = await listCandidates(this.#context.db);
     return placeAll(nodes, machines, { fromId, overcommit: this.overcommit });
+  }
+
+  /** What `placeFrom` says of the nodes as they are. Reserves nothing. */
+  async planFrom(
+    request: PlacementRequest,
+    beginning: Omit<BeginningMachines, "overcommit">,
+  ): Promise<readonly Placement[]> {
+    await this.#refresh();
+    const plan = () => placeFrom(this.#nodes, request, { ...beginning, overcommit: this.overcommit });
+    const placements = plan();
+    if (placements.every(({ nodeId }) => nodeId === beginning.homeId)) return placements;
+    await this.#read();
+    return plan();
   }
 
   /** A node as it was read last, at most FRESH_MS_MAX ago; undefined when it does not exist. */

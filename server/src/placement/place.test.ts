@@ -9,6 +9,7 @@ import {
   NO_CEILINGS,
   place,
   placeAll,
+  placeFrom,
   type PlacementRequest,
   startRefusal,
 } from "./place.ts";
@@ -279,4 +280,27 @@ test("machines that leave a node together are placed as if those before them had
   assert.deepEqual(placeAll([small], [running], { ...options, fromId: "small" }), [
     { nodeId: null, canNever: true, reason: "there is no other node" },
   ]);
+});
+
+test("machines that begin on a node are placed there as long as it has room, and then where they can begin", () => {
+  const able = { memoryFormat: "f" };
+  const nodes = [
+    { ...small, id: "home", totalCpus: 8, labels: able },
+    { ...small, id: "able", totalCpus: 8, labels: able },
+    { ...small, id: "emptier", totalCpus: 64 },
+  ];
+  const options = { homeId: "home", count: 3, overcommit: { cpus: 1, memory: null } };
+  const idsOf = (memoryFormat: string | null, count = 3): readonly (string | null)[] =>
+    placeFrom(nodes, { ...request, memoryFormat }, { ...options, count }).map(({ nodeId }) => nodeId);
+  assert.deepEqual(idsOf("f"), ["home", "home", "able"]);
+  assert.deepEqual(idsOf(null), ["home", "home", "emptier"]);
+  assert.deepEqual(idsOf("f", 6), ["home", "home", "able", "able", null, null]);
+  const reasonOf = (some: readonly CandidateNode[], memoryFormat: string | null) =>
+    placeFrom(some, { ...request, memoryFormat }, { ...options, count: 9 }).flatMap((placement) =>
+      placement.nodeId === null ? [placement.reason] : [],
+    )[0];
+  assert.match(reasonOf(nodes, "f") ?? "", /^node home has promised 8 of 8 .*; node able has promised 8 of 8/);
+  assert.match(reasonOf(nodes, "g") ?? "", /^node home has promised .*; no other node can load the memory$/);
+  assert.match(reasonOf(nodes.slice(0, 1), "f") ?? "", /^node home has promised 8 of 8 processors$/);
+  assert.deepEqual(placeFrom(nodes, request, { ...options, homeId: "gone", count: 1 }), [{ nodeId: "emptier" }]);
 });

@@ -378,6 +378,44 @@ export function placeAll(
   });
 }
 
+/** Equal machines that begin with what is on a node. */
+export interface BeginningMachines {
+  /** That node. */
+  readonly homeId: string;
+  readonly count: number;
+  readonly overcommit: Overcommit;
+}
+
+/**
+ * The nodes for machines of one kind, one after the other, each as if those before it ran: `homeId` as long
+ * as it has room, and then others. With a `memoryFormat`, these must be able to load it.
+ */
+export function placeFrom(
+  nodes: readonly CandidateNode[],
+  request: PlacementRequest,
+  { homeId, count, overcommit }: BeginningMachines,
+): readonly Placement[] {
+  const { memoryFormat = null } = request;
+  const left = new Map(nodes.map((node) => [node.id, node]));
+  const canBegin = ({ id, labels }: CandidateNode): boolean =>
+    id !== homeId && (memoryFormat === null || labels[MEMORY_FORMAT_LABEL] === memoryFormat);
+  const placeOne = (): Placement => {
+    const home = left.get(homeId);
+    const atHome = place(home === undefined ? [] : [home], request, overcommit);
+    if (atHome.nodeId !== null || nodes.length < 2) return atHome;
+    const others = [...left.values()].filter(canBegin);
+    if (others.length === 0) return { ...atHome, reason: `${atHome.reason}; no other node can load the memory` };
+    const elsewhere = place(others, request, overcommit);
+    return elsewhere.nodeId !== null ? elsewhere : { ...elsewhere, reason: `${atHome.reason}; ${elsewhere.reason}` };
+  };
+  return Array.from({ length: count }, () => {
+    const placement = placeOne();
+    const node = placement.nodeId === null ? undefined : left.get(placement.nodeId);
+    if (node !== undefined) left.set(node.id, promise(node, request, 1));
+    return placement;
+  });
+}
+
 /** The node with the resources of one more machine promised, or of one less. */
 export function promise(node: CandidateNode, request: PlacementRequest, sign: 1 | -1): CandidateNode {
   const { cpus, memoryMb } = request;

@@ -27,10 +27,13 @@ CREATE TABLE branch_points (
   -- The instant, by the clock of the node; null: the node has not made it yet.
   made_at timestamptz,
   -- Whether making it was interrupted, so that the operation uses another one.
-  is_replaced boolean NOT NULL DEFAULT false
+  is_replaced boolean NOT NULL DEFAULT false,
+  -- Whether it is a copy of the point of its operation, for machines that begin on another node.
+  is_copy boolean NOT NULL DEFAULT false
 );
--- An operation uses one at a time.
-CREATE UNIQUE INDEX branch_points_of_operation ON branch_points (operation_id) WHERE NOT is_replaced;
+-- An operation uses one at a time, and one copy of it on each other node.
+CREATE UNIQUE INDEX branch_points_of_operation ON branch_points (operation_id) WHERE NOT is_replaced AND NOT is_copy;
+CREATE UNIQUE INDEX branch_points_copies ON branch_points (operation_id, node_id) WHERE is_copy;
 CREATE INDEX branch_points_of_node ON branch_points (node_id);
 
 -- Checkpoints: points that their owner keeps, also after the machine is gone. Written by server/src/branches
