@@ -258,4 +258,36 @@ describe("branches of a machine", { skip: skipReason }, () => {
     assert.equal(await run(seven, "busybox hostname; cat /workspace/later"), "seven\nlater\n");
     await node.want(seven, 2, "absent");
   });
+
+  test("a clone whose guest cannot become it is ended and not served, and its source runs on", async () => {
+    for (const [spoil, repair, reason] of [
+      ["busybox mv /dev/urandom /dev/kept; : >/dev/urandom", "busybox mv /dev/kept /dev/urandom", /add entropy/],
+      [
+        "busybox rm /etc/machine-id; busybox mkdir /etc/machine-id",
+        "busybox rmdir /etc/machine-id",
+        /write the machine's identity/,
+      ],
+      ...["generation.new", "boot-id.new"].map((name) => {
+        const path = `/run/flotilla/${name}`;
+        return [`busybox mkdir ${path}`, `busybox rmdir ${path}`, /write the machine's generation/] as const;
+      }),
+    ] as const) {
+      await run(A, spoil);
+      const point = await node.point(A);
+      await run(A, repair);
+      const machineId = newId();
+      const spec = { hostname: "spoilt", point: { pointId: point.pointId, hasMemory: true } };
+      const observed = await node.want(machineId, 1, "running", { spec });
+      assert.equal(observed.state, "failed", spoil);
+      assert.match(observed.reason ?? "", reason, spoil);
+      assert.equal(node.fleet.find(machineId)?.access.guest, null);
+      assert.ok(
+        (await driver.find()).every(({ startedFor }) => startedFor !== machineId),
+        spoil,
+      );
+      await node.want(machineId, 2, "absent");
+      await node.branches.release(point.pointId);
+    }
+    assert.equal(await run(A, "busybox hostname"), "source\n");
+  });
 });
