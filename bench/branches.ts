@@ -1,6 +1,7 @@
 /**
  * Branches of a machine of the default size that runs: from the request for one clone to the answer of its
- * first command, against the same of a machine that is created; and the pauses of the source.
+ * first command, against the same of a machine that is created; the pauses of the source, and checkpoints of
+ * its disk.
  *
  * The two alternate, as in create-to-exec.ts. Commands stream from the source all the time, and are counted
  * as dropped when one ends or a line of it is missing. After it all nothing but the source may be left.
@@ -45,6 +46,7 @@ export async function branches(n: number): Promise<Finding> {
     cloned.push(tookMs);
   }
   const dropped = (await Promise.all(streams.map((stream) => stream.end()))).filter((why) => why !== null);
+  const checkpoint = summarize(await checkpoints(flotilla, source, n));
   const pauses = summarize(await pausesOf(flotilla, source));
   const memory = flotilla.isOwn ? await idleMemoryMb(flotilla, source) : null;
   const left = await leftBeside(flotilla, source);
@@ -55,12 +57,14 @@ export async function branches(n: number): Promise<Finding> {
       { what: "branch, first exec of the clone answered", summary: clone },
       { what: "create, start, first exec answered", summary: create, isBaseline: true },
       { what: "pause of the source", summary: pauses },
+      { what: "checkpoint of the idle source's disk", summary: checkpoint },
     ],
     reaches: [
       atMost("pause p50", pauses.p50Ms, 20),
       atMost("pause p99", pauses.p99Ms, 60),
       atMost(`of ${STREAMS} streams of the source, dropped`, dropped.length, 0, ""),
       atMost("p50", clone.p50Ms, 150),
+      atMost("checkpoint p50", checkpoint.p50Ms, 100),
       atMost("p50 ÷ that of a create", clone.p50Ms / create.p50Ms, 2, ""),
       ...(memory === null ? [] : [atMost("own memory of an idle clone, mean", memory, 15, "MB")]),
       atMost("machines and VMMs left", left, 0, ""),
@@ -109,6 +113,18 @@ async function branch(flotilla: BenchFlotilla, source: MachineInfo, count: numbe
 
 async function remove(flotilla: BenchFlotilla, clones: readonly MachineInfo[]): Promise<void> {
   await mapAtMost(4, clones, ({ id }) => flotilla.client.deleteMachine(id));
+}
+
+/** From the request for a checkpoint of its disk alone to the answer. */
+async function checkpoints(flotilla: BenchFlotilla, { id }: MachineInfo, n: number): Promise<readonly number[]> {
+  const took: number[] = [];
+  for (let sample = 0; sample < n; sample += 1) {
+    const since = monotonic();
+    const checkpoint = await flotilla.client.createCheckpoint(id, { memory: false });
+    took.push(monotonic() - since);
+    await flotilla.client.deleteCheckpoint(checkpoint.id);
+  }
+  return took;
 }
 
 /** The pauses for all its branches, by the node's clock. */
