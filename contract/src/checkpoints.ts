@@ -34,7 +34,6 @@ export const CheckpointInfo = Type.Object({
   error: nullable(Type.String({ description: "why it failed" })),
   hasMemory: Type.Boolean({ description: "whether branches continue its processes; otherwise they boot" }),
   sizeBytes: int64({ description: "what it takes on its node beside earlier instants; 0: it is not made yet" }),
-  arch: nullable(Type.String()),
   nodeId: nullable(Type.String({ description: "the node that has it, where machines from it start" })),
   createdAt: timestamp(),
 });

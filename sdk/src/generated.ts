@@ -2262,7 +2262,6 @@ export interface CheckpointInfo {
   hasMemory: boolean;
   /** what it takes on its node beside earlier instants; 0: it is not made yet */
   sizeBytes: number;
-  arch: string | null;
   /** the node that has it, where machines from it start */
   nodeId: string | null;
   /** RFC 3339, UTC, with milliseconds */

@@ -90,9 +90,9 @@ export function checkpointHandlers(services: MachineServices): HandlersOf<Names>
 }
 
 function checkpointInfo(checkpoint: CheckpointRow): CheckpointInfo {
-  const { id, name, machineId, machineName, hasMemory, sizeBytes, arch, nodeId, createdAt } = checkpoint;
+  const { id, name, machineId, machineName, hasMemory, sizeBytes, nodeId, createdAt } = checkpoint;
   return {
-    ...{ id, name, machineId, machineName, ...statusOf(checkpoint), hasMemory, sizeBytes, arch, nodeId },
+    ...{ id, name, machineId, machineName, ...statusOf(checkpoint), hasMemory, sizeBytes, nodeId },
     createdAt: new Date(createdAt).toISOString(),
   };
 }

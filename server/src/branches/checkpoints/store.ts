@@ -23,7 +23,6 @@ export interface CheckpointRow {
   readonly machineId: string;
   /** The name of the machine. */
   readonly machineName: string | null;
-  readonly arch: string | null;
   readonly hasMemory: boolean;
   /** null: it is lost. */
   readonly pointId: string | null;
@@ -52,7 +51,7 @@ export interface CheckpointName {
 
 const COLUMNS = sql`
   c.id, c.tenant_id AS "tenantId", c.name, c.machine_id AS "machineId", c.machine ->> 'name' AS "machineName",
-  c.machine #>> '{source,arch}' AS arch, c.has_memory AS "hasMemory", c.point_id AS "pointId", p.node_id AS "nodeId",
+  c.has_memory AS "hasMemory", c.point_id AS "pointId", p.node_id AS "nodeId",
   n.status AS "nodeStatus", p.made_at IS NOT NULL AS "isMade",
   coalesce(p.disk_bytes + p.memory_bytes, 0)::bigint AS "sizeBytes", ms(c.created_at) AS "createdAt"`;
 
