@@ -62,8 +62,8 @@ export class FlatDisk {
   }
 }
 
-async function make({ deps, disk, ...machine }: Flattened, directory: string): Promise<string> {
-  const { journal } = machine;
+async function make(machine: Flattened, directory: string): Promise<string> {
+  const { deps, disk, journal } = machine;
   const root = await disk.root(journal.spec, journal);
   const layerPaths = (journal.layers ?? []).map((layer) => deps.points.layerPathOf(layer));
   return await flatten(deps.disks, { diskPath: diskPathOf(machine.directory), layerPaths, root, directory });
