@@ -75,7 +75,7 @@ export class Cluster {
     this.databases = new Databases(world, real);
     setHost(this);
     this.files.watcher = {
-      appeared: (path, content) => this.#appeared(path, content),
+      appeared: (path, content, isLink) => this.#appeared(path, content, isLink),
       vanished: (path) => this.#vanished(path),
     };
     this.#settings = {
@@ -148,11 +148,11 @@ export class Cluster {
     return [...this.vms.values()].filter(({ to }) => to === null);
   }
 
-  #appeared(path: string, content: Buffer): void {
+  #appeared(path: string, content: Buffer, isLink = false): void {
     const [, , node = "", , kind, machineId = "", ...rest] = path.split("/");
     if (kind !== "machines") return;
     const name = rest.join("/");
-    if (name === "disk.new") this.#making.add(`${node} ${machineId}`);
+    if (name === "disk.new" && !isLink) this.#making.add(`${node} ${machineId}`);
     // One that arrives from another node is renamed with its directory.
     if (name === "disk" && this.#making.delete(`${node} ${machineId}`))
       this.disksMade.set(machineId, (this.disksMade.get(machineId) ?? 0) + 1);

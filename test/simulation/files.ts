@@ -52,9 +52,12 @@ class Directory {
 
 type Entry = File | Directory;
 
-/** Called when a file was written completely under its name, and when it is gone. */
+/**
+ * Called when a file was written completely under its name, or has another name (`isLink`), and when it is
+ * gone.
+ */
 export interface FileWatcher {
-  readonly appeared: (path: string, content: Buffer) => void;
+  readonly appeared: (path: string, content: Buffer, isLink?: boolean) => void;
   readonly vanished: (path: string) => void;
 }
 
@@ -209,7 +212,7 @@ export class Files {
       const parent = this.#parent(to);
       if (parent.entries.has(basename(to))) throw failure("EEXIST", to);
       parent.entries.set(basename(to), file);
-      this.watcher?.appeared(to, file.content);
+      this.watcher?.appeared(to, file.content, true);
     });
   }
 

@@ -190,6 +190,8 @@ export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): stri
         return `${name} has files of machine ${id}`;
     }
   }
+  const branched = whatIsOpenOfBranches(cluster, rows);
+  if (branched !== null) return branched;
   if (rows.copies.length > 0) return `copies are left: ${JSON.stringify(rows.copies)}`;
   for (const { id, isDeleted, idle, targetSize, error } of rows.pools) {
     if (isDeleted) return `pool ${id} is deleted and not gone`;
@@ -205,6 +207,26 @@ export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): stri
   const inPool = new Set(rows.machines.flatMap(({ id, isInPool }) => (isInPool ? [id] : [])));
   const timed = cluster.running.find(({ bootId, machineId }) => cluster.fences.has(bootId) && !inPool.has(machineId));
   if (timed !== undefined) return `the VM of machine ${timed.machineId} has a timer, and no pool has the machine`;
+  return null;
+}
+
+/** All machines of a branch are there or none is, and nodes keep of points only the layers of disks. */
+function whatIsOpenOfBranches({ nodes, files }: Cluster, { machines, operations, points }: Rows): string | null {
+  const byId = new Map(machines.map((machine) => [machine.id, machine]));
+  for (const { id, status, clones } of operations) {
+    const left = clones.find((clone) => byId.get(clone)?.isDeleted === false);
+    if (status !== "succeeded" && left !== undefined) return `machine ${left} is left of ${id}, which is ${status}`;
+    const missing = clones.find((clone) => !byId.has(clone));
+    if (status === "succeeded" && missing !== undefined) return `${id} has succeeded, and ${missing} is not there`;
+  }
+  if (points.length > 0) return `${points[0]} is kept, and no branch uses it`;
+  for (const { name, directory } of nodes) {
+    const journals = files
+      .names(`${directory}/machines`)
+      .map((id) => files.text(`${directory}/machines/${id}/journal.json`));
+    const left = files.names(`${directory}/points`).find((point) => !journals.some((text) => text?.includes(point)));
+    if (left !== undefined) return `${name} has files of ${left}, which no disk is on top of`;
+  }
   return null;
 }
 

@@ -7,6 +7,7 @@
  * faults.
  */
 import { phaseOf } from "../../server/src/machines/state.ts";
+import { BRANCH_STEPS } from "../../server/src/branches/branch.ts";
 import { MOVE_STEPS } from "../../server/src/moves/plan.ts";
 import { ALIKE, FAULTS, type Fault } from "./faults.ts";
 import type { Rows } from "./rows.ts";
@@ -21,8 +22,13 @@ const STATES: readonly string[] = [
   ...["node held", "node lost"],
   ...["ready", "draining", "drained", "unreachable"].map((status) => `node ${status}`),
   ...["node cordoned", "node under maintenance"],
-  ...["machine move", "node drain"].flatMap((kind) => [`${kind} running`, `${kind} canceling`, `${kind} continued`]),
+  ...["machine move", "machine branch", "node drain"].flatMap((kind) => [
+    `${kind} running`,
+    `${kind} canceling`,
+    `${kind} continued`,
+  ]),
   ...Object.values(MOVE_STEPS).map((name) => `move: ${name}`),
+  ...Object.values(BRANCH_STEPS).map((name) => `branch: ${name}`),
 ];
 
 /** Pairs that cannot occur, with the reason. */
@@ -35,6 +41,9 @@ const BRIEF: ReadonlySet<string> = new Set([
     "node unreachable",
     "machine move canceling",
     "machine move continued",
+    "machine branch running",
+    "machine branch canceling",
+    "machine branch continued",
     "node drain canceling",
     "node drain continued",
     "machine whose fence is lifted",
@@ -43,6 +52,7 @@ const BRIEF: ReadonlySet<string> = new Set([
     "node lost",
   ],
   ...[MOVE_STEPS.change, MOVE_STEPS.start].map((name) => `move: ${name}`),
+  ...Object.values(BRANCH_STEPS).map((name) => `branch: ${name}`),
 ]);
 
 /**
@@ -79,7 +89,7 @@ export function tableOf(met: ReadonlyMap<string, number>): readonly string[] {
   return [...faults.map((fault, at) => `${String.fromCodePoint(65 + at)}: ${fault}`), line(head), ...rows.map(line)];
 }
 
-const BRIEF_STEPS: readonly (string | null)[] = [MOVE_STEPS.change, MOVE_STEPS.start];
+const BRIEF_STEPS: readonly (string | null)[] = [MOVE_STEPS.change, MOVE_STEPS.start, ...Object.values(BRANCH_STEPS)];
 
 /** Whether something is in a state that lasts for a moment only. */
 export const hasBriefState = ({ operations }: Rows): boolean =>
@@ -137,5 +147,8 @@ export function statesMet(rows: Rows, replaced: ReadonlySet<string>, node: strin
     ...operations
       .filter(({ kind, step }) => kind === "machine move" && step !== null)
       .map(({ step }) => `move: ${step}`),
+    ...operations
+      .filter(({ kind, step }) => kind === "machine branch" && step !== null)
+      .map(({ step }) => `branch: ${step}`),
   ];
 }

@@ -3,9 +3,11 @@
  */
 import type { EndpointName } from "@flotilla/contract/endpoints";
 import { randomIds } from "../../server/src/ids.ts";
+import { phaseOf } from "../../server/src/machines/state.ts";
 import type { Caller } from "../../server/src/auth/caller.ts";
 import { OPERATOR, OTHER } from "./callers.ts";
 import { AppRequests, type Send } from "./app-requests.ts";
+import { BranchRequests, type Branched } from "./branch-requests.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Rows } from "./rows.ts";
 import type { Reply, SimulatedServer } from "./server.ts";
@@ -63,6 +65,8 @@ export class Requests {
   readonly #hasOther: boolean;
   /** null: this seed has no apps. */
   readonly #apps: AppRequests | null;
+  /** null: this seed has no branches. */
+  readonly #branches: BranchRequests | null;
   readonly #pools: string[] = [];
   /** The machine that each claim got, by its id. */
   readonly #claims = new Map<string, string>();
@@ -79,7 +83,17 @@ export class Requests {
     this.#hasOther = random.happens(WITH_OTHER);
     const send: Send = (name, call, onReply) => this.#send(name, call, onReply);
     this.#apps = random.happens(WITH_APPS) ? new AppRequests(cluster, OPERATOR, send) : null;
+    this.#branches = BranchRequests.ofSeed(
+      cluster.world.seed,
+      (name, call, onReply) => this.#send(name, call, onReply),
+      (branched) => this.#branched(branched),
+    );
     if (arePrepared) for (const node of cluster.nodes) node.preparingMsMax = random.pick([50, 3_000]);
+  }
+
+  /** A branch is under way, which takes a tenth of a second. */
+  get isBranching(): boolean {
+    return (this.#branches?.open ?? 0) > 0;
   }
 
   /** Requests something at random. */
@@ -100,10 +114,10 @@ export class Requests {
     const id = random.pick(this.#machines);
     // Callers change their minds before the first request has had its effect.
     if (random.happens(0.25))
-      this.#cluster.world.after(random.between(0, 300), null, () => this.#choose(this.#ofMachine(id)));
+      this.#cluster.world.after(random.between(0, 300), null, () => this.#choose(this.#ofMachine(id, rows)));
     const node = random.pick(this.#cluster.nodes).name;
     this.#choose([
-      ...this.#ofMachine(id),
+      ...this.#ofMachine(id, rows),
       [0.8, () => this.#all()],
       [2, () => this.#drain(node)],
       [1, () => this.#send("cancelDrain", { params: { id: node } })],
@@ -118,7 +132,7 @@ export class Requests {
   }
 
   /** What is requested of one machine. */
-  #ofMachine(id: string): readonly Choice[] {
+  #ofMachine(id: string, rows: Rows | null): readonly Choice[] {
     const { random } = this.#cluster.world;
     const node = random.pick(this.#cluster.nodes).name;
     return [
@@ -128,6 +142,7 @@ export class Requests {
       [4, () => this.#send("moveMachine", { params: { id }, body: random.happens(0.5) ? { nodeId: node } : {} })],
       [0.5, () => this.#update(id)],
       [1, () => this.#get(id)],
+      ...(this.#branches === null ? [] : [[12, () => this.#branch(id, rows)] as const]),
       ...(this.#hasOther ? [[1, () => this.#intrude(id)] as const] : []),
     ];
   }
@@ -182,17 +197,39 @@ export class Requests {
       ephemeral: random.happens(0.1),
     };
     const isEphemeral = body.ephemeral;
+    const source = isEphemeral ? null : (this.#branches?.drawSource() ?? null);
+    Object.assign(env, source?.env);
     const caller = this.#anyCaller();
-    this.#send("createMachine", { body, caller }, (reply) => {
+    const branchable = source === null ? {} : { branchable: true };
+    this.#send("createMachine", { body: { ...body, ...branchable }, caller }, (reply) => {
       if (reply.kind !== "answer") return;
       const { id } = reply.body as { id: string };
       this.#owners.set(id, caller);
       this.#machines.push(id);
       this.created.add(id);
+      if (source !== null) this.#branches?.add(id);
       if (RESTLESS.some((name) => env[name] !== undefined)) this.restless.add(id);
       if (isEphemeral) this.deletions.add(id);
       if (random.happens(0.6)) this.#send("startMachine", { params: { id }, query: {} });
     });
+  }
+
+  #branch(id: string, rows: Rows | null): void {
+    const running = (rows?.machines ?? []).filter((machine) => !machine.isDeleted && phaseOf(machine) === "running");
+    this.#branches?.branch(
+      id,
+      running.map((machine) => machine.id),
+    );
+  }
+
+  /** The clones have what their source has. */
+  #branched({ source, clones }: Branched): void {
+    for (const id of clones) {
+      this.#owners.set(id, this.#owners.get(source) ?? OPERATOR);
+      if (!this.created.has(id)) this.#machines.push(id);
+      this.created.add(id);
+      if (this.restless.has(source)) this.restless.add(id);
+    }
   }
 
   #delete(id: string): void {

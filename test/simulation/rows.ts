@@ -77,6 +77,8 @@ export interface Rows {
     readonly stepSince: { readonly name: string; readonly ms: number } | null;
     /** The step that runs. */
     readonly step: string | null;
+    /** The machines that a branch makes. */
+    readonly clones: readonly string[];
   }[];
   readonly nodes: readonly {
     readonly id: string;
@@ -99,6 +101,8 @@ export interface Rows {
     readonly error: string | null;
   }[];
   readonly apps: readonly AppRow[];
+  /** The instants of machines that nodes keep for branches. */
+  readonly points: readonly string[];
   readonly activeMax: number;
   /** The machines for which something is held of the tenant's budget. */
   readonly held: readonly string[];
@@ -119,7 +123,8 @@ const ROWS = `SELECT json_build_object(
       (SELECT json_build_object('name', name, 'ms', ms) FROM (SELECT s ->> 'name' AS name,
            extract(epoch FROM (s ->> 'startedAt')::timestamptz - cancel_requested_at) * 1000 AS ms
          FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'succeeded') s WHERE ms > 0 ORDER BY ms DESC LIMIT 1) AS "stepSince",
-      (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'running' LIMIT 1) AS step
+      (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'running' LIMIT 1) AS step,
+      (SELECT coalesce(json_agg(c ->> 'id'), '[]') FROM jsonb_array_elements(CASE kind WHEN 'machine branch' THEN input -> 'clones' ELSE '[]' END) c) AS clones
     FROM operations) o),
   'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (
     SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
@@ -141,6 +146,7 @@ const ROWS = `SELECT json_build_object(
            'isRemoved', i.removed_at IS NOT NULL, 'isRouted', i.is_routed) ORDER BY i.machine_id), '[]')
          FROM app_instances i WHERE i.app_id = apps.id) AS instances
     FROM apps) a),
+  'points', (SELECT coalesce(json_agg(id ORDER BY id), '[]') FROM branch_points),
   'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),
   'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;
 

@@ -98,13 +98,13 @@ class Run {
     for (let step = 0; step < steps; step += 1) {
       // What lasts for a moment only meets a fault when one comes then.
       const node = this.#rows && nodeOfReplaced(this.#rows, cluster.replacing.replaced);
-      const isBrief = this.#rows !== null && (hasBriefState(this.#rows) || node !== null);
+      const isBrief = this.#rows !== null && (hasBriefState(this.#rows) || node !== null || this.requests.isBranching);
       const isRare = this.#rows !== null && hasRareState(this.#rows);
       if (random.happens(isBrief ? 0.7 : isRare ? 0.45 : 0.3)) this.#faults.inject(isBrief || isRare, node);
       else this.requests.request(this.#rows);
+      const short = isBrief || this.requests.isBranching ? 0.6 : 0.3;
       if (random.happens(pausing)) await world.until(random.between(0, PAUSE_MS_MAX));
-      else
-        await world.until(random.happens(isBrief ? 0.6 : 0.3) ? random.between(0, 20) : random.between(0, STEP_MS_MAX));
+      else await world.until(random.happens(short) ? random.between(0, 20) : random.between(0, STEP_MS_MAX));
       await this.#check();
     }
     this.#heal();
