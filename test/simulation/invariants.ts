@@ -221,10 +221,16 @@ function whatIsOpenOfBranches({ nodes, files }: Cluster, { machines, operations,
   }
   if (points.length > 0) return `${points[0]} is kept, and no branch uses it`;
   for (const { name, directory } of nodes) {
-    const journals = files
-      .names(`${directory}/machines`)
-      .map((id) => files.text(`${directory}/machines/${id}/journal.json`));
-    const left = files.names(`${directory}/points`).find((point) => !journals.some((text) => text?.includes(point)));
+    const journals = files.names(`${directory}/machines`).flatMap((id) => {
+      const text = files.text(`${directory}/machines/${id}/journal.json`);
+      return text === null ? [] : [{ id, layers: (JSON.parse(text) as { layers?: readonly string[] }).layers ?? [] }];
+    });
+    for (const { id, layers } of journals) {
+      const lost = layers.find((layer) => !files.has(`${directory}/points/${layer}/disk.qcow2`));
+      if (lost !== undefined) return `the disk of machine ${id} is on top of ${lost}, which ${name} has not any more`;
+    }
+    const needed = new Set(journals.flatMap(({ layers }) => layers));
+    const left = files.names(`${directory}/points`).find((point) => !needed.has(point));
     if (left !== undefined) return `${name} has files of ${left}, which no disk is on top of`;
   }
   return null;

@@ -495,6 +495,33 @@ export const BUGS: Readonly<Record<string, Bug>> = {
       },
     ],
   },
+  "a branch that fails keeps a machine": {
+    changes: [
+      {
+        file: "server/src/branches/worker.ts",
+        from: "for (const { id } of clones)\n    await deleteMachine",
+        to: "for (const { id } of clones.slice(1))\n    await deleteMachine",
+      },
+    ],
+  },
+  "the points of branches stay on their nodes": {
+    changes: [
+      {
+        file: "server/src/branches/points-loop.ts",
+        from: "if (address !== null) await removePoint",
+        to: "if (address === null) await removePoint",
+      },
+    ],
+  },
+  "a released point takes the disk below others": {
+    changes: [
+      {
+        file: "node/src/points/points.ts",
+        from: "const named = new Set([...layersOf(),",
+        to: "const named = new Set([",
+      },
+    ],
+  },
 };
 
 /** Plants a bug in what is imported from now on. The process fails when its source is not found. */
