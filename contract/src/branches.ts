@@ -75,7 +75,19 @@ export const AdoptResponse = Type.Object({
   source: nullable(MachineInfo),
 });
 
-export const Lineage = Type.Object({ rootMachineId: Type.String(), machines: Type.Array(MachineInfo) });
+const MachineMemory = Type.Object({
+  machineId: Type.String(),
+  ownBytes: int64({ description: "what its host would have free if it ended" }),
+  sharedBytes: int64({
+    description: "what it uses together with others: pages that neither has changed, and programs",
+  }),
+});
+
+export const Lineage = Type.Object({
+  rootMachineId: Type.String(),
+  machines: Type.Array(MachineInfo),
+  memory: Type.Array(MachineMemory, { description: "of those that run, and whose nodes answer" }),
+});
 
 /** The refusals of a branch. */
 export const branchErrors = [

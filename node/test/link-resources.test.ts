@@ -172,6 +172,7 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   discardIncoming: null,
   // A point is made to its end, also when its caller is gone.
   makePoint: null,
+  readMemoryUse: null,
   releasePoint: null,
   // There is no such point.
   describePoint: null,

@@ -3107,6 +3107,14 @@ export interface LedgerTransaction {
 export interface Lineage {
   rootMachineId: string;
   machines: readonly MachineInfo[];
+  /** of those that run, and whose nodes answer */
+  memory: readonly {
+    machineId: string;
+    /** what its host would have free if it ended */
+    ownBytes: number;
+    /** what it uses together with others: pages that neither has changed, and programs */
+    sharedBytes: number;
+  }[];
 }
 
 export interface LinkVersions {

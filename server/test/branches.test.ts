@@ -9,20 +9,29 @@ import { createMachine, startMachineServer } from "./support/machine-server.ts";
 
 const { client, context } = await startMachineServer();
 
+const MEMORY = { FAKE_OWN_BYTES: "9000000", FAKE_SHARED_BYTES: "60000000" };
 const source = (fields?: object) => branchSource(client, fields);
 
 test("a branch runs, has what its source has but its name, and both are in one lineage", async () => {
-  const { id } = await source({ env: { A: "1" }, ports: [{ port: 80 }] });
+  const { id } = await source({ env: { ...MEMORY, A: "1" }, ports: [{ port: 80 }] });
   const branch = await client.post(`/v1/machines/${id}/branches`, { name: "try-1", shareWeights: true });
   assert.equal(branch.status, 201, branch.text);
   const { name, state, env, labels, ports, branchable, capabilities } = branch.json;
-  assert.deepEqual([name, state, env, labels, branchable], ["try-1", "started", { A: "1" }, { team: "a" }, true]);
+  assert.deepEqual(
+    [name, state, env, labels, branchable],
+    ["try-1", "started", { ...MEMORY, A: "1" }, { team: "a" }, true],
+  );
   assert.equal(ports[0].port, 80);
   assert.deepEqual([capabilities.branch, capabilities.maxBranchBatch], [true, 64]);
   assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "started");
   for (const machine of [id, branch.json.id]) {
-    const { rootMachineId, machines } = (await client.get(`/v1/machines/${machine}/lineage`)).json;
+    const { rootMachineId, machines, memory } = (await client.get(`/v1/machines/${machine}/lineage`)).json;
     assert.equal(rootMachineId, id);
+    const use = { ownBytes: 9e6, sharedBytes: 6e7 };
+    assert.deepEqual(
+      memory,
+      [id, branch.json.id].map((machineId) => ({ machineId, ...use })),
+    );
     assert.deepEqual(
       machines.map((each: { id: string }) => each.id),
       [id, branch.json.id],
@@ -111,7 +120,13 @@ test("branches live on without their source, are branched, stopped and started, 
     assert.equal((await client.post(`/v1/machines/${machine}/stop`)).json.state, "stopped");
     assert.equal((await client.post(`/v1/machines/${machine}/start`)).json.state, "started");
   }
-  const { rootMachineId, machines } = (await client.get(`/v1/machines/${second.json.id}/lineage`)).json;
+  assert.equal((await client.post(`/v1/machines/${first}/stop`)).json.state, "stopped");
+  const { rootMachineId, machines, memory } = (await client.get(`/v1/machines/${second.json.id}/lineage`)).json;
+  assert.deepEqual(
+    memory.map(({ machineId }: { machineId: string }) => machineId),
+    [second.json.id],
+    "of those that run",
+  );
   const names = machines.map(({ name }: { name: string }) => name);
   assert.deepEqual([rootMachineId, names], [id, ["child", "grandchild"]]);
 });

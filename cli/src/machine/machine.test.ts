@@ -205,9 +205,10 @@ test("a tree has each machine and checkpoint below what it was made of, and mark
     { id: "ckpt-2", machineId: id("a"), name: null, status: "creating" as const },
     { id: "ckpt-3", machineId: id("gone"), name: "elsewhere", status: "failed" as const },
   ];
-  assert.deepEqual(treeOf(machines, checkpoints, id("b")), [
+  const memory = [{ machineId: id("a"), ownBytes: 12_300_000, sharedBytes: 70e6 }];
+  assert.deepEqual(treeOf({ machines, memory, checkpoints }, id("b")), [
     "root  stopped",
-    "  a  started",
+    "  a  started  12 MB of memory its own, 70 MB shared",
     "    before  checkpoint, available",
     "    ckpt-2  checkpoint, creating",
     "    aa  started",

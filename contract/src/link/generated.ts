@@ -52,7 +52,7 @@ import type {
   MovedRoot,
   OutgoingMachine,
 } from "./moves.ts";
-import type { MadePoint, OutgoingPoint, PointFacts, PointRequest } from "./points.ts";
+import type { MadePoint, MemoryUse, OutgoingPoint, PointFacts, PointRequest } from "./points.ts";
 import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
@@ -1125,6 +1125,14 @@ export function readMadePoint(value: unknown): MadePoint {
     layers: clippedList(fields["layers"] ?? [], "MadePoint.layers", 64, (item) =>
       matching(item, "MadePoint.layers", MADE_POINT_LAYERS_PATTERN),
     ),
+  };
+}
+
+export function readMemoryUse(value: unknown): MemoryUse {
+  const fields = record(value, "MemoryUse");
+  return {
+    ownBytes: measure(fields["ownBytes"], "MemoryUse.ownBytes", 9007199254740991),
+    sharedBytes: measure(fields["sharedBytes"], "MemoryUse.sharedBytes", 9007199254740991),
   };
 }
 

@@ -4,6 +4,7 @@
  *     PUT    /v1/points/{point}   PointRequest → MadePoint; 404 no such machine, 409 `not_running`, `refused` or
  *                                 `interrupted` (an attempt was, and the point needs another id), 507 `no_space`
  *     DELETE /v1/points/{point}   200 {}, also of a point that the node does not have
+ *     GET    /v1/machines/{id}/memory   → MemoryUse; 404, 409 not running
  *
  * A copy on another node, with another id: its files travel as those of a machine that moves (moves.ts).
  *     GET    /v1/points/{point}/outgoing                       → OutgoingPoint
@@ -82,3 +83,12 @@ export const OutgoingPoint = Type.Object({
   memory: nullable(MovedMemory),
 });
 export type OutgoingPoint = Message<typeof OutgoingPoint>;
+
+/** The memory of its host that a running machine's VMM takes. */
+export const MemoryUse = Type.Object({
+  /** What would be free if the machine ended. */
+  ownBytes: measure(Number.MAX_SAFE_INTEGER),
+  /** What it has of the memory that others use too: templates, programs. */
+  sharedBytes: measure(Number.MAX_SAFE_INTEGER),
+});
+export type MemoryUse = Message<typeof MemoryUse>;

@@ -52,6 +52,7 @@ export const LINK_ROUTES = {
   receiveRest: { method: "POST", path: `/v1/machines/{id}/incoming/{move}/${PART_PATHS.rest}` },
   commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/commit" },
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
+  readMemoryUse: { method: "GET", path: "/v1/machines/{id}/memory" },
   makePoint: { method: "PUT", path: "/v1/points/{point}" },
   releasePoint: { method: "DELETE", path: "/v1/points/{point}" },
   describePoint: { method: "GET", path: "/v1/points/{point}/outgoing" },

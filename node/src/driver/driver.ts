@@ -3,8 +3,8 @@
  * of the control plane at scale. A third driver would change nothing outside this folder.
  *
  * What not every driver can do is a part that is null where it is missing: `memory`, `live` and `prepare` of
- * a driver, `memory`, `live`, `points`, `watchDisk`, `processorTime`, `fence` and `successor` of a VM.
- * Machines do without it.
+ * a driver, `memory`, `live`, `points`, `watchDisk`, `processorTime`, `memoryUse`, `fence` and `successor` of
+ * a VM. Machines do without it.
  *
  * Always:
  * - a VM does not end when the node agent ends;
@@ -13,6 +13,7 @@
  *   something that `adopt` or `sweep` finds.
  */
 import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link/link";
+import type { MemoryUse } from "@flotilla/contract/link/points";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest, GuestConfiguration } from "../guest/guest.ts";
 import type { FenceLease } from "../host/fence-lease.ts";
@@ -130,6 +131,8 @@ export interface Vm {
   watchDiskPause(onChange: (isPaused: boolean) => void): void;
   /** What its threads have had of the host's processors until now. null: it is not known. */
   readonly processorTime: (() => ProcessorTime) | null;
+  /** The host's memory that its process takes. null: it is not known. */
+  readonly memoryUse: (() => Promise<MemoryUse>) | null;
   /** null: it cannot be fenced. */
   readonly fence: VmFence | null;
   /** null: this driver cannot replace the VMM of a guest that runs. */

@@ -1,11 +1,13 @@
 /**
- * The node's side of branch points: contract/src/link/points.ts describes the requests.
+ * The node's side of branch points, and what memory the machines take that share some:
+ * contract/src/link/points.ts describes the messages.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { readIncomingMachine, readPointFacts, readPointRequest } from "@flotilla/contract/link/generated";
 import { readPart } from "@flotilla/contract/link/moved-parts";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import { type Branches, PointRefused } from "../branches/branches.ts";
+import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../moves/incoming.ts";
 import type { OutgoingPoints } from "../moves/outgoing-points.ts";
 import { isPointId } from "../points/points.ts";
@@ -36,6 +38,19 @@ export async function makePoint(
     if (!(error instanceof PointRefused)) throw error;
     refuse(response, STATUSES[error.code], { code: error.code, message: error.message });
   }
+}
+
+export async function readMemoryUse(
+  { response, parameters }: Exchange,
+  { fleet }: { readonly fleet: Pick<Fleet, "find"> },
+): Promise<void> {
+  const found = fleet.find(parameters["id"] ?? "");
+  if (found === undefined || found.known === null)
+    return refuse(response, 404, { code: "not_found", message: "the machine is not on this node" });
+  const memoryUse = (await found.running())?.vm.memoryUse ?? null;
+  if (memoryUse === null)
+    return refuse(response, 409, { code: "not_running", message: "the machine does not run, or is about to end" });
+  sendJson(response, 200, await memoryUse());
 }
 
 export async function releasePoint(

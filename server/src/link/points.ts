@@ -1,11 +1,16 @@
 /**
- * Has a node make an instant of a machine, and remove it; and has another node make a copy of it
- * (contract/src/link/points.ts).
+ * Has a node make an instant of a machine, and remove it; has another node make a copy of it; and has a node
+ * say what memory a machine takes (contract/src/link/points.ts).
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { readIncomingState, readMadePoint, readOutgoingPoint } from "@flotilla/contract/link/generated";
+import {
+  readIncomingState,
+  readMadePoint,
+  readMemoryUse as readMemoryUseMessage,
+  readOutgoingPoint,
+} from "@flotilla/contract/link/generated";
 import type { AwaitedFile, IncomingState } from "@flotilla/contract/link/moves";
-import type { MadePoint, OutgoingPoint, PointFacts, PointRequest } from "@flotilla/contract/link/points";
+import type { MadePoint, MemoryUse, OutgoingPoint, PointFacts, PointRequest } from "@flotilla/contract/link/points";
 import { requestJson } from "./json-request.ts";
 import { askInMove, relay, type RelayNodes, type RelayOptions } from "./moves.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
@@ -14,6 +19,7 @@ import { type NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
 /** The node copies the machine's memory to its disk. */
 const MAKE_TIMEOUT_MS = 2 * 60_000;
 const REMOVE_TIMEOUT_MS = 30_000;
+const MEMORY_TIMEOUT_MS = 5_000;
 
 interface PointCall {
   readonly pointId: string;
@@ -49,6 +55,26 @@ export async function makePoint(
   return await making.catch((error: unknown) => {
     const { cause } = error as Error;
     throw error instanceof NodeUnreachable && cause instanceof NotRunning ? refused("conflict", cause.message) : error;
+  });
+}
+
+/** null: the machine does not run there, or the node does not answer. */
+export async function readMemoryUse(
+  link: NodeLink,
+  node: NodeAddress,
+  { machineId, signal }: { readonly machineId: string; readonly signal: AbortSignal },
+): Promise<MemoryUse | null> {
+  const reading = requestJson(link, node, {
+    method: "GET",
+    path: `/v1/machines/${machineId}/memory`,
+    headersTimeout: MEMORY_TIMEOUT_MS,
+    signal,
+    read: readMemoryUseMessage,
+    refusal: ({ message }: NodeRefused) => new Refusal("unavailable", message),
+  });
+  return await reading.catch((error: unknown) => {
+    if (error instanceof NodeUnreachable || error instanceof Refusal) return null;
+    throw error;
   });
 }
 

@@ -4,7 +4,7 @@
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
 import type { FenceLease } from "../../host/fence-lease.ts";
-import type { VmExit } from "../driver.ts";
+import type { VmExit, VmFence } from "../driver.ts";
 
 export interface FakeFenceOptions {
   readonly lease: FenceLease;
@@ -101,3 +101,16 @@ export function killed(fence: FakeFence | undefined): VmExit {
 /** Whether a fence that is in a VM's file has ended it. */
 export const isOver = (until: number | null | undefined, clock: Clock): boolean =>
   typeof until === "number" && clock.boottime() >= until;
+
+/** The fence as its VM has it. */
+export function vmFenceOf(fence: FakeFence, environment: Readonly<Record<string, string>>): VmFence {
+  return {
+    get isArmed() {
+      return fence.isArmed;
+    },
+    set: async (isArmed) => {
+      if (environment["FAKE_NO_FENCE"] !== undefined) throw new Error("FAKE_NO_FENCE is set");
+      await fence.set(isArmed);
+    },
+  };
+}

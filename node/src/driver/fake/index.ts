@@ -56,12 +56,12 @@ import {
 import { FenceLease } from "../../host/fence-lease.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
 import { FakeDiskWatch } from "./disk-watch.ts";
-import { FakeFence, isOver, killed } from "./fence.ts";
+import { FakeFence, isOver, killed, vmFenceOf } from "./fence.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeCommand, type FakeConfiguration, FakeGuest } from "./guest.ts";
 import type { FakeHost } from "./host.ts";
 import { FakeLive } from "./live.ts";
-import { FakeMemory } from "./memory.ts";
+import { FakeMemory, memoryUseIn } from "./memory.ts";
 import { FakeNextVm } from "./next.ts";
 import { FakeNetwork } from "./network.ts";
 import { FakeServers } from "./servers.ts";
@@ -358,19 +358,6 @@ interface FakeVmParts {
   readonly replace: (vm: FakeVm, request: ReplaceRequest) => Promise<NextVm>;
 }
 
-/** The fence as its VM has it. */
-function vmFenceOf(fence: FakeFence, environment: FakeVmParts["environment"]): VmFence {
-  return {
-    get isArmed() {
-      return fence.isArmed;
-    },
-    set: async (isArmed) => {
-      if (environment["FAKE_NO_FENCE"] !== undefined) throw new Error("FAKE_NO_FENCE is set");
-      await fence.set(isArmed);
-    },
-  };
-}
-
 class FakeVm implements Vm {
   readonly record: VmRecord;
   readonly origin: VmOrigin | null;
@@ -378,6 +365,7 @@ class FakeVm implements Vm {
   readonly network: VmNetwork;
   readonly watchDisk: Vm["watchDisk"];
   readonly processorTime = null;
+  readonly memoryUse = () => Promise.resolve(memoryUseIn(this.#environment));
   readonly memory: VmMemory | null;
   readonly live: VmLive | null;
   readonly points: VmPoints | null;

@@ -3,6 +3,7 @@
  *
  * Always: memory that was used or that does not fit the machine's disk is not continued.
  */
+import type { MemoryUse } from "@flotilla/contract/link/points";
 import type { BootRequest, DriverMemory, KeptMemory, MemoryFiles, MemoryPlace, Vm } from "../driver.ts";
 import type { FakeHost } from "./host.ts";
 import { FORMAT, identityOf, readMemory, removeVmFile, writeVmFile } from "./vm-file.ts";
@@ -69,4 +70,10 @@ export class FakeMemory implements DriverMemory {
   bases(): Promise<readonly string[]> {
     return Promise.resolve([]);
   }
+}
+
+/** FAKE_OWN_BYTES, FAKE_SHARED_BYTES: the memory that a VM takes. */
+export function memoryUseIn(environment: Readonly<Record<string, string>>): MemoryUse {
+  const { FAKE_OWN_BYTES = "0", FAKE_SHARED_BYTES = "0" } = environment;
+  return { ownBytes: Number(FAKE_OWN_BYTES), sharedBytes: Number(FAKE_SHARED_BYTES) };
 }

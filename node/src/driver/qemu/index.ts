@@ -48,7 +48,7 @@ import { assertTimer, GuestTimerError, MACHINE_TOLERANCES, withGoodTimer } from 
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
-import { findVmms, type FoundVmm, isAlive, killNow, processorTimeOf, VmmFinder } from "./processes.ts";
+import { findVmms, type FoundVmm, isAlive, killNow, memoryUseOf, processorTimeOf, VmmFinder } from "./processes.ts";
 import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
 import { collapseLayers, endCollapse } from "./collapse.ts";
 import { beginPoint } from "./point.ts";
@@ -508,6 +508,7 @@ class QemuDriver implements Driver {
       },
       watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
       processorTime: () => processorTimeOf(vmm.record.pid),
+      memoryUse: () => memoryUseOf(vmm.record.pid),
       fence: {
         get isArmed() {
           return vmm.fence.isArmed;

@@ -7,6 +7,7 @@
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { readdir, readFile, stat } from "node:fs/promises";
+import type { MemoryUse } from "@flotilla/contract/link/points";
 import type { ProcessorTime, VmRecord } from "../driver.ts";
 
 /** Ids contain neither slash nor @, so the parts can be separated whatever the directory is called. */
@@ -111,6 +112,16 @@ export function processorTimeOf(pid: number): ProcessorTime {
     return sum;
   }
   return sum;
+}
+
+/** Rejects after the process's end. */
+export async function memoryUseOf(pid: number): Promise<MemoryUse> {
+  const text = await readFile(`/proc/${pid}/smaps_rollup`, "utf8");
+  const bytes = (name: string): number => Number(new RegExp(`^${name}: +(\\d+) kB$`, "m").exec(text)?.[1] ?? 0) * 1024;
+  return {
+    ownBytes: bytes("Private_Clean") + bytes("Private_Dirty"),
+    sharedBytes: bytes("Shared_Clean") + bytes("Shared_Dirty"),
+  };
 }
 
 export function isAlive(record: VmRecord): boolean {
