@@ -499,8 +499,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/branches/worker.ts",
-        from: "for (const { id } of clones)\n    await deleteMachine",
-        to: "for (const { id } of clones.slice(1))\n    await deleteMachine",
+        from: "for (const { id } of clones) await deleteIfMade",
+        to: "for (const { id } of clones.slice(1)) await deleteIfMade",
       },
     ],
   },

@@ -11,7 +11,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { APP_DISK_GB } from "@flotilla/contract/limits";
 import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
-import { deleteMachine } from "../machines/remove.ts";
+import { deleteIfMade } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine, type StartOptions } from "../machines/start.ts";
 import { phaseOf } from "../machines/state.ts";
@@ -119,10 +119,5 @@ async function removeInstance(services: MachineServices, { tenantId }: AppRecord
     });
     return;
   }
-  try {
-    await deleteMachine(services, { tenantId, id });
-  } catch (error) {
-    // Another server was faster.
-    if (!(error instanceof Refusal && error.code === "not_found")) throw error;
-  }
+  await deleteIfMade(services, { tenantId, id });
 }

@@ -15,7 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { type BranchSource, createBranchOf } from "../machines/create.ts";
 import { machineNotFound } from "../auth/not-found.ts";
 import { type MachineOrigin, type MachineRecord, nodeOf } from "../machines/record.ts";
-import { deleteMachine } from "../machines/remove.ts";
+import { deleteIfMade } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
 import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
@@ -178,9 +178,5 @@ async function startClones(
 async function undo(services: MachineServices, operation: OperationRecord): Promise<void> {
   const { tenantId } = operation;
   const { clones } = operation.input as BranchInput;
-  for (const { id } of clones)
-    await deleteMachine(services, { tenantId, id }).catch((error: unknown) => {
-      // It was not made, or its owner was faster.
-      if (!(error instanceof Refusal && error.code === "not_found")) throw error;
-    });
+  for (const { id } of clones) await deleteIfMade(services, { tenantId, id });
 }

@@ -17,8 +17,8 @@ import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { freshOperationId } from "../branches/awaited.ts";
 import { branchMachine, cloneId } from "../branches/branch.ts";
 import { writeFile } from "../machines/files/write.ts";
-import type { MachineRecord } from "../machines/record.ts";
-import { deleteMachine } from "../machines/remove.ts";
+import type { MachineName, MachineRecord } from "../machines/record.ts";
+import { deleteIfMade } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import {
   deleteUnmade,
@@ -107,12 +107,12 @@ async function make(services: MachineServices, request: LeaseRequest, lease: Lea
     if ((await markReady(db, lease)) !== undefined) return machine;
   } catch (error) {
     if (!signal.aborted) {
-      await deleteIfThere(services, lease);
+      await deleteIfMade(services, machineOf(lease));
       await deleteUnmade(db, lease);
     }
     throw error;
   }
-  await deleteIfThere(services, lease);
+  await deleteIfMade(services, machineOf(lease));
   throw hasEnded((await findLease(db, lease)) ?? lease);
 }
 
@@ -153,15 +153,11 @@ export async function completeLease(
 
 /** Deletes the machine of a lease that has ended. */
 export async function deleteLeased(services: MachineServices, lease: LeaseRow): Promise<void> {
-  await deleteIfThere(services, lease);
+  await deleteIfMade(services, machineOf(lease));
   await noteDeleted(services.context.db, lease);
 }
 
-async function deleteIfThere(services: MachineServices, { tenantId, machineId: id }: LeaseRow): Promise<void> {
-  await deleteMachine(services, { tenantId, id }).catch((error: unknown) => {
-    if (!(error instanceof Refusal && error.code === "not_found")) throw error;
-  });
-}
+const machineOf = ({ tenantId, machineId: id }: LeaseRow): MachineName => ({ tenantId, id });
 
 async function ownedLease(
   { context: { db } }: MachineServices,

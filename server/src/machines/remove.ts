@@ -24,10 +24,22 @@ export async function deleteMachine(
   services: ConvergeServices & Pick<MachineServices, "inBackground">,
   options: { readonly tenantId: string; readonly id: string; readonly ifUnused?: boolean },
 ): Promise<MachineRecord> {
+  const machine = await deleteIfMade(services, options);
+  if (machine === undefined) throw machineNotFound(options.id);
+  return machine;
+}
+
+/**
+ * The deleted machine; undefined: there is none, because it was not made, or its owner or another server was
+ * faster.
+ */
+export async function deleteIfMade(
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
+  options: { readonly tenantId: string; readonly id: string; readonly ifUnused?: boolean },
+): Promise<MachineRecord | undefined> {
   const machine = await removeMachine(services.context, options);
   services.cache.forget(options.id);
-  if (machine === undefined) throw machineNotFound(options.id);
-  removeFromNode(services, machine);
+  if (machine !== undefined) removeFromNode(services, machine);
   return machine;
 }
 

@@ -9,7 +9,8 @@ import type { Caller } from "../auth/caller.ts";
 import { liftFence } from "../machines/lift-fences.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { makeMachine, deleteIfMade } from "./make.ts";
+import { deleteIfMade } from "../machines/remove.ts";
+import { makeMachine } from "./make.ts";
 import { addClaimed, claimMember, findPool } from "./store.ts";
 
 export interface Claim {

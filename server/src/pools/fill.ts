@@ -13,7 +13,8 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import { takeFromPool } from "../machines/fence-store.ts";
 import type { ConvergeServices, MachineServices } from "../machines/services.ts";
-import { makeMachine, deleteIfMade } from "./make.ts";
+import { deleteIfMade } from "../machines/remove.ts";
+import { makeMachine } from "./make.ts";
 import { isFull, type Member, nextAction, retryMs } from "./state.ts";
 import {
   addMembers,

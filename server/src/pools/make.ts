@@ -1,12 +1,11 @@
 /**
  * Makes and starts machines of pools, and deletes those that are not wanted.
  */
-import { Refusal } from "@flotilla/contract/errors";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
-import type { MachineName, MachineRecord } from "../machines/record.ts";
-import { deleteMachine } from "../machines/remove.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import { deleteIfMade } from "../machines/remove.ts";
 import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
 import { listDiscardedOf, type PoolRecord } from "./store.ts";
@@ -46,17 +45,4 @@ export async function deleteDiscarded(
 ): Promise<void> {
   const machines = await listDiscardedOf(services.context.db, nodeId, ABSENT_MAX);
   for (const machine of machines) await deleteIfMade(services, machine);
-}
-
-/** Deletes the machine, if it was made. `ifUnused`: only if it has never run. */
-export async function deleteIfMade(
-  services: ConvergeServices & Pick<MachineServices, "inBackground">,
-  machine: MachineName & { readonly ifUnused?: boolean },
-): Promise<void> {
-  try {
-    await deleteMachine(services, machine);
-  } catch (error) {
-    // It was not made, or its owner or another server was faster.
-    if (!(error instanceof Refusal && error.code === "not_found")) throw error;
-  }
 }

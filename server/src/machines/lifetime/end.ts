@@ -8,11 +8,10 @@
  * its machine stopping; its error says that the connection broke.
  */
 import { type NewEvent, printEvent } from "@flotilla/contract/event-types";
-import { Refusal } from "@flotilla/contract/errors";
 import { requestStop } from "../change.ts";
 import { converge } from "../converge.ts";
 import type { MachineName, MachineRecord } from "../record.ts";
-import { deleteMachine } from "../remove.ts";
+import { deleteIfMade } from "../remove.ts";
 import type { ConvergeServices, MachineServices } from "../services.ts";
 import { includes, UNREACHABLE_STATUSES, phaseOf } from "../state.ts";
 import { findAnyMachine } from "../store.ts";
@@ -63,13 +62,7 @@ export async function removeExpired(
 ): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, name.id);
   if (machine === undefined || machine.deletedAt !== null) return false;
-  try {
-    await deleteMachine(services, name);
-  } catch (error) {
-    // Another server, or the owner, was faster.
-    if (error instanceof Refusal && error.code === "not_found") return false;
-    throw error;
-  }
+  if ((await deleteIfMade(services, name)) === undefined) return false;
   services.context.log.info(
     { machineId: name.id, ttlSeconds: machine.ttlSeconds },
     "a machine was deleted: its ttl is over",
