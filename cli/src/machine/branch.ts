@@ -27,6 +27,11 @@ async function branches(call: Call, reference: string | undefined, options: Bran
   const batch = names.length > 0 ? { names: [...names] } : { count: count ?? 1 };
   if ((reference === undefined) === (from === undefined))
     throw usage("name either a machine, or a checkpoint with --from", "`flotilla checkpoint ls` lists checkpoints");
+  if (from !== undefined && withSecrets === true)
+    throw usage(
+      "a checkpoint has the secret variables of its machine, or there are none",
+      "leave --with-secrets out: `flotilla machine checkpoint --with-secrets` decides it",
+    );
   const flotilla = call.flotilla();
   if (from !== undefined) return await flotilla.branchCheckpoint(from, batch);
   const { id } = await findMachine(flotilla, reference ?? "");
