@@ -9,14 +9,17 @@ import { int32, int64, nullable, oneOf, optional, stringMap, Type, text } from "
 const ports = optional(
   Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX, description: "default: those of the machine" }),
 );
-const secrets = optional(
-  oneOf(
-    ["inherit", "refuse"],
-    "whether branches have the secret variables of the machine; `refuse`: a machine with some is not branched; default: refuse",
+const secrets = {
+  secrets: optional(
+    oneOf(
+      ["inherit", "reissue", "refuse"],
+      "what branches have of the machine's secret variables: the same values, those of `secretEnv`, or a machine with some is not branched; default: reissue if there is `secretEnv`, otherwise refuse",
+    ),
   ),
-);
+  secretEnv: optional(stringMap("new values, for `reissue`: of each of the machine's secret variables")),
+};
 
-export const BranchRequest = Type.Object({ name: MachineName, ports, secrets });
+export const BranchRequest = Type.Object({ name: MachineName, ports, ...secrets });
 
 /** How many branches are made, and their names. */
 export const batch = {
@@ -28,7 +31,7 @@ export const batch = {
   ports,
 };
 
-export const BranchBatchRequest = Type.Object({ ...batch, secrets });
+export const BranchBatchRequest = Type.Object({ ...batch, ...secrets });
 
 export const MadeBranches = Type.Object({ clones: Type.Array(MachineInfo) });
 

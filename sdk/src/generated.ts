@@ -2122,10 +2122,12 @@ export interface BranchBatchRequest {
   /** default: those of the machine */
   ports?: readonly PortRequest[] | null | undefined;
   /**
-   * whether branches have the secret variables of the machine; `refuse`: a machine with some is not branched;
-   * default: refuse
+   * what branches have of the machine's secret variables: the same values, those of `secretEnv`, or a machine with
+   * some is not branched; default: reissue if there is `secretEnv`, otherwise refuse
    */
-  secrets?: "inherit" | "refuse" | null | undefined;
+  secrets?: "inherit" | "reissue" | "refuse" | null | undefined;
+  /** new values, for `reissue`: of each of the machine's secret variables */
+  secretEnv?: Record<string, string> | null | undefined;
 }
 
 export interface BranchRequest {
@@ -2133,10 +2135,12 @@ export interface BranchRequest {
   /** default: those of the machine */
   ports?: readonly PortRequest[] | null | undefined;
   /**
-   * whether branches have the secret variables of the machine; `refuse`: a machine with some is not branched;
-   * default: refuse
+   * what branches have of the machine's secret variables: the same values, those of `secretEnv`, or a machine with
+   * some is not branched; default: reissue if there is `secretEnv`, otherwise refuse
    */
-  secrets?: "inherit" | "refuse" | null | undefined;
+  secrets?: "inherit" | "reissue" | "refuse" | null | undefined;
+  /** new values, for `reissue`: of each of the machine's secret variables */
+  secretEnv?: Record<string, string> | null | undefined;
 }
 
 export interface CallerInfo {

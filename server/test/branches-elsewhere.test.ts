@@ -174,7 +174,7 @@ for (const [at, last] of Object.entries(BRANCH_STEPS))
     const claimed = (prefix: string) => {
       const operationId = context.ids.make("operation");
       const clones = [1, 2].map((number) => ({ id: cloneId(operationId, number), name: `${prefix}-${number}` }));
-      const input: BranchInput = { machineId: id, checkpointId: null, clones, ports: null, keyId };
+      const input: BranchInput = { machineId: id, checkpointId: null, clones, ports: null, secretEnv: null, keyId };
       const resource = { kind: "machine", id, name: null };
       const request = { id: operationId, tenantId, kind: "machine branch", resource, input } as const;
       return claimedOperation(context, { ...request, steps: Object.values(BRANCH_STEPS) });

@@ -75,6 +75,21 @@ test("what cannot be branched is refused with what to do, and nothing is left", 
   const { id } = await source({ secretEnv: { TOKEN: "hidden" } });
   const secret = await client.post(`/v1/machines/${id}/branches`, { name: "x" });
   assert.deepEqual([secret.status, /secrets: "inherit"/.test(secret.text)], [409, true], secret.text);
+  for (const [body, told] of [
+    [{ secrets: "reissue" }, /TOKEN; secretEnv needs new values/],
+    [{ secretEnv: { OTHER: "1" } }, /TOKEN; secretEnv needs new values/],
+    [{ secretEnv: { TOKEN: "1", OTHER: "1" } }, /no secret variables OTHER/],
+    [{ secrets: "inherit", secretEnv: { TOKEN: "1" } }, /secretEnv has values for secrets: "reissue"/],
+  ] as const) {
+    const refused = await client.post(`/v1/machines/${id}/branches`, { name: "x", ...body });
+    assert.deepEqual([refused.status, told.test(refused.text)], [422, true], refused.text);
+  }
+  const reissued = await client.post(`/v1/machines/${id}/branches`, { name: "new", secretEnv: { TOKEN: "renewed" } });
+  assert.deepEqual([reissued.status, reissued.json.secretEnvNames], [201, ["TOKEN"]], reissued.text);
+  const tokenOf = async (machine: string): Promise<string> =>
+    (await client.post(`/v1/machines/${machine}/exec`, { command: ["env"] })).text;
+  assert.match(await tokenOf(reissued.json.id), /TOKEN=renewed/);
+  assert.match(await tokenOf(id), /TOKEN=hidden/);
   const inherits = await client.post(`/v1/machines/${id}/branches`, { name: "with-secrets", secrets: "inherit" });
   assert.deepEqual([inherits.status, inherits.json.secretEnvNames], [201, ["TOKEN"]]);
   const taken = await client.post(`/v1/machines/${id}/branches/batch`, {

@@ -228,7 +228,7 @@ function claimedBranch(checkpoint: { readonly id: string; readonly machineId: st
   const id = context.ids.make("operation");
   const clones = names.map((name, at) => ({ id: cloneId(id, at), name }));
   const { machineId, id: checkpointId } = checkpoint;
-  const input: BranchInput = { machineId, checkpointId, clones, ports: null, keyId };
+  const input: BranchInput = { machineId, checkpointId, clones, ports: null, secretEnv: null, keyId };
   return claimedOperation(context, {
     ...{ id, tenantId, kind: "machine branch", input, steps: Object.values(BRANCH_STEPS) },
     resource: { kind: "checkpoint", id: checkpointId, name: null },

@@ -32,7 +32,7 @@ const noPointIsLeft = () => until(async () => (await pointsLeft(context.db)) ===
 function claimedBranch(machineId: string, names: readonly string[]): Promise<OperationRecord> {
   const id = context.ids.make("operation");
   const clones = names.map((name, at) => ({ id: cloneId(id, at), name }));
-  const input: BranchInput = { machineId, checkpointId: null, clones, ports: null, keyId };
+  const input: BranchInput = { machineId, checkpointId: null, clones, ports: null, secretEnv: null, keyId };
   return claimedOperation(context, {
     ...{ id, tenantId, kind: "machine branch", resource: { kind: "machine", id: machineId, name: null }, input },
     steps: Object.values(BRANCH_STEPS),

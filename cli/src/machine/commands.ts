@@ -141,7 +141,12 @@ function addBranchCommands(tree: Tree, machine: Command): void {
           collect,
         )
         .option("--count <count>", "how many, up to 64; all run, or none is left (default: 1)", count)
-        .option("--with-secrets", "they have its secret variables; without this, a machine with some is not branched"),
+        .option("--with-secrets", "they have its secret variables; without this, a machine with some is not branched")
+        .option(
+          "--secret <name>",
+          "a new value of one of its secret variables, given as to `machine create`; repeat for each",
+          collect,
+        ),
     load: () => import("./branch.ts"),
   });
   addVerb(tree, machine, {

@@ -1,5 +1,5 @@
 /**
- * Reads the secret variables of a new machine: `NAME` from this program's environment, `NAME=-` from standard
+ * Reads the secret variables of new machines: `NAME` from this program's environment, `NAME=-` from standard
  * input, and `NAME=VALUE` as given.
  *
  * The first two keep a value out of the process list, which every user of the host can read.

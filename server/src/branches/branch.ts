@@ -12,7 +12,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { beginOperation } from "../operations/begin.ts";
 import { type Awaited, awaitOperation, derivedId } from "./awaited.ts";
 import { getAvailable } from "./checkpoints/store.ts";
-import { refuseUnbranchable } from "./requested.ts";
+import { refuseUnbranchable, reissuedSecrets, type SecretsRequest } from "./requested.ts";
 
 /** The input of the operation. */
 export interface BranchInput {
@@ -24,6 +24,8 @@ export interface BranchInput {
   readonly clones: readonly { readonly id: string; readonly name: string | null }[];
   /** null: those of the machine. */
   readonly ports: CreateMachineRequest["ports"] | null;
+  /** New values of the secret variables, encrypted for the operation, in base64; null: those of the source. */
+  readonly secretEnv: string | null;
   readonly keyId: string;
 }
 
@@ -40,10 +42,8 @@ interface Clones extends Awaited {
   readonly ports: BranchInput["ports"];
 }
 
-export interface Branching extends Clones {
+export interface Branching extends Clones, SecretsRequest {
   readonly machineId: string;
-  /** What becomes of secret variables. `refuse`: a machine that has some is not branched. */
-  readonly secrets: "inherit" | "refuse";
 }
 
 export interface CheckpointBranching extends Clones {
@@ -51,16 +51,19 @@ export interface CheckpointBranching extends Clones {
   readonly checkpoint: string;
 }
 
-type BranchServices = Pick<MachineServices, "cache" | "context">;
+type BranchServices = Pick<MachineServices, "cache" | "context" | "secrets">;
 
 /** The running clones, in the order of their names. Throws a Refusal that says why there are none. */
 export const branchMachine = (services: BranchServices, request: Branching): Promise<readonly MachineRecord[]> =>
   runClones(services, request, async () => {
-    const { tenantId, machineId: id, secrets } = request;
+    const { operationId, tenantId, machineId: id } = request;
     const machine = await services.cache.read({ tenantId, id });
     if (machine === undefined) throw machineNotFound(id);
-    refuseUnbranchable(machine, secrets);
-    return { resource: { kind: "machine", id, name: machine.name }, machineId: id, checkpointId: null };
+    const reissued = reissuedSecrets(machine, request);
+    refuseUnbranchable(machine, reissued !== null || request.secrets === "inherit" ? "inherit" : "refuse");
+    const resource = { kind: "machine", id, name: machine.name };
+    const sealed = reissued === null ? null : services.secrets.seal(operationId, reissued).toString("base64");
+    return { resource, machineId: id, checkpointId: null, secretEnv: sealed };
   });
 
 /** As `branchMachine`: clones that begin as a checkpoint. */
@@ -71,10 +74,10 @@ export const branchCheckpoint = (
   runClones(services, request, async () => {
     const { tenantId, checkpoint } = request;
     const { id, name, machineId } = await getAvailable(services.context.db, { tenantId, id: checkpoint });
-    return { resource: { kind: "checkpoint", id, name }, machineId, checkpointId: id };
+    return { resource: { kind: "checkpoint", id, name }, machineId, checkpointId: id, secretEnv: null };
   });
 
-interface Source extends Pick<BranchInput, "machineId" | "checkpointId"> {
+interface Source extends Pick<BranchInput, "machineId" | "checkpointId" | "secretEnv"> {
   readonly resource: { readonly kind: string; readonly id: string; readonly name: string | null };
 }
 

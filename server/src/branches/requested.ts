@@ -50,7 +50,10 @@ export function refuseUnbranchable(machine: MachineRecord, secrets: "inherit" | 
     throw conflict(`machine ${id} is not branchable; create it with branchable: true, or start it with forkable=true`);
   refuseMoving(machine);
   if (phaseOf(machine) !== "running") throw conflict(`machine ${id} is not running; start it, then branch it`);
-  refuseSecrets(machine, secrets, "its branches would have too; branch it");
+  refuseSecrets(machine, secrets, {
+    what: "its branches would have too; branch it",
+    besides: ", or with new values of them",
+  });
 }
 
 /** Throws a Refusal when no checkpoint of the machine can be made now. Its node says what else it refuses. */
@@ -68,7 +71,7 @@ export function refuseUnkept(
       `machine ${id} was not created as branchable, so its memory cannot be kept; keep its disk alone with memory: false`,
       { field: "memory" },
     );
-  refuseSecrets(machine, secrets, "machines from a checkpoint would have too; make it");
+  refuseSecrets(machine, secrets, { what: "machines from a checkpoint would have too; make it", besides: "" });
 }
 
 function refuseMoving({ id, moveId }: MachineRecord): void {
@@ -76,12 +79,49 @@ function refuseMoving({ id, moveId }: MachineRecord): void {
     throw conflict(`machine ${id} is being moved by operation ${moveId}; try again when that has ended`);
 }
 
-function refuseSecrets({ id, secretNames }: MachineRecord, secrets: "inherit" | "refuse", what: string): void {
+function refuseSecrets(
+  { id, secretNames }: MachineRecord,
+  secrets: "inherit" | "refuse",
+  { what, besides }: { readonly what: string; readonly besides: string },
+): void {
   if (secrets === "refuse" && secretNames.length > 0)
     throw conflict(
-      `machine ${id} has secret variables (${secretNames.join(", ")}), which ${what} with secrets: "inherit" if they may`,
+      `machine ${id} has secret variables (${secretNames.join(", ")}), which ${what} with secrets: "inherit" if they may${besides}`,
       { field: "secrets" },
     );
+}
+
+/** What branches have of the secret variables of their source. */
+export interface SecretsRequest {
+  readonly secrets?: "inherit" | "reissue" | "refuse" | null | undefined;
+  readonly secretEnv?: Readonly<Record<string, string>> | null | undefined;
+}
+
+/**
+ * New values of the secret variables; null: none are asked for. Throws a Refusal unless each has one, and
+ * nothing else has.
+ */
+export function reissuedSecrets(
+  { id, secretNames }: Pick<MachineRecord, "id" | "secretNames">,
+  { secrets, secretEnv = null }: SecretsRequest,
+): Readonly<Record<string, string>> | null {
+  const isReissued = secrets === "reissue" || ((secrets ?? null) === null && secretEnv !== null);
+  if (!isReissued) {
+    if (secretEnv !== null)
+      refuse("secretEnv", `secretEnv has values for secrets: "reissue", and secrets is "${secrets}"`);
+    return null;
+  }
+  const given = Object.keys(secretEnv ?? {});
+  const missing = secretNames.filter((name) => !given.includes(name));
+  if (missing.length > 0)
+    refuse(
+      "secretEnv",
+      `machine ${id} has the secret variables ${missing.join(", ")}; secretEnv needs new values of them`,
+    );
+  const unknown = given.filter((name) => !secretNames.includes(name));
+  if (unknown.length > 0)
+    refuse("secretEnv", `machine ${id} has no secret variables ${unknown.join(", ")}; leave them out of secretEnv`);
+  return given.length === 0 ? null : (secretEnv ?? null);
 }
 
 const conflict = (text: string, details: { readonly field?: string } = {}): Refusal =>

@@ -30,7 +30,7 @@ export function branchHandlers(
       const operationId = await freshOperationId(context, caller.tenantId, request.newId("operation"));
       const [clone] = await branchMachine(services, {
         ...{ operationId, ...caller, machineId: params.id, names: [body.name] },
-        ...{ ports: body.ports ?? null, secrets: body.secrets ?? "refuse", signal },
+        ...{ ports: body.ports ?? null, secrets: body.secrets, secretEnv: body.secretEnv, signal },
       });
       if (clone === undefined) throw machineNotFound(params.id);
       return { status: 201, body: machineInfo(clone, addresses) };
@@ -43,7 +43,7 @@ export function branchHandlers(
       const operationId = await freshOperationId(context, caller.tenantId, request.newId("operation"));
       const clones = await branchMachine(services, {
         ...{ operationId, ...caller, machineId: params.id, names: namesOf(body, source) },
-        ...{ ports: body.ports ?? null, secrets: body.secrets ?? "refuse", signal },
+        ...{ ports: body.ports ?? null, secrets: body.secrets, secretEnv: body.secretEnv, signal },
       });
       return { status: 201, body: { clones: clones.map((clone) => machineInfo(clone, addresses)) } };
     },

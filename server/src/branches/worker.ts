@@ -61,16 +61,17 @@ interface Beginning {
 }
 
 async function makeClones(services: MachineServices, { operation, signal }: OperationRun): Promise<string> {
-  const { checkpointId, clones, ports, keyId } = operation.input as BranchInput;
+  const { checkpointId, clones, ports, secretEnv: sealed, keyId } = operation.input as BranchInput;
   const { source, origin } =
     checkpointId === null
       ? await newBeginning(services, operation)
       : await reachableCheckpoint(services, operation, checkpointId);
   const origins = await originsOf(services, operation, { source, origin, count: clones.length });
+  const secretEnv = sealed === null ? null : services.secrets.open(operation.id, Buffer.from(sealed, "base64"));
   // One after the other: all take a lock on their tenant.
   for (const [at, { id, name }] of clones.entries()) {
     signal.throwIfAborted();
-    await createBranchOf(services, source, { id, name, origin: origins[at] ?? origin, keyId, ports });
+    await createBranchOf(services, source, { id, name, origin: origins[at] ?? origin, keyId, ports, secretEnv });
   }
   return `${clones.length} made`;
 }

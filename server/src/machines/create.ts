@@ -90,9 +90,10 @@ export async function createBranchOf(
     readonly keyId: string;
     /** Its published ports; null: those of the other. */
     readonly ports: CreateMachineRequest["ports"] | null;
+    /** Values of its secret variables; null: those of the other. */
+    readonly secretEnv: Readonly<Record<string, string>> | null;
   },
 ): Promise<MachineRecord> {
-  const { secrets } = services;
   const { id, name, origin, keyId, ports } = branch;
   const ceilings = await services.ceilingsOf(source.tenantId);
   const description: MachineDescription = {
@@ -100,10 +101,21 @@ export async function createBranchOf(
     // No app owns it.
     ...{ name, origin, health: null },
     ports: ports === null ? source.ports : portsOf(ports, services.portsPerMachine),
-    secretEnv: source.secretEnv === null ? null : secrets.seal(id, secrets.open(source.id, source.secretEnv)),
+    secretEnv: secretsOfBranch(services, source, branch),
   };
   refuseOversize(description, {}, { ceilings, plansUrl: services.plansUrl, path: "" });
   return await insertDescribed(services, { id, tenantId: source.tenantId, keyId }, description, ceilings);
+}
+
+function secretsOfBranch(
+  { secrets }: Pick<CreateServices, "secrets">,
+  { id, env, secretEnv: known }: BranchSource,
+  branch: { readonly id: string; readonly secretEnv: Readonly<Record<string, string>> | null },
+): Buffer | null {
+  if (known === null) return null;
+  const { secretEnv } = branch;
+  if (secretEnv !== null) checkEnvironment({ ...env, ...secretEnv });
+  return secrets.seal(branch.id, secretEnv ?? secrets.open(id, known));
 }
 
 /** Inserts it if the tenant may have it. `description.name` null: a name is generated. */

@@ -90,7 +90,14 @@ export async function restoreCheckpoint(
 ): Promise<MachineRecord> {
   const found = await getAvailable(services.context.db, { tenantId, id: checkpoint });
   const origin = { ...found.origin, hasMemory: false };
-  const machine = await createBranchOf(services, found.source, { id, name, origin, keyId, ports: null });
+  const machine = await createBranchOf(services, found.source, {
+    id,
+    name,
+    origin,
+    keyId,
+    ports: null,
+    secretEnv: null,
+  });
   try {
     await refuseIfDeleted(services, found);
   } catch (error) {
