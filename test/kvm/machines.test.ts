@@ -20,6 +20,7 @@ const FILES = [
   "test/vm/qemu.test.ts",
   "test/vm/prepared.test.ts",
   "test/vm/suspend.test.ts",
+  "test/vm/branches.test.ts",
 ];
 
 describe("machines under KVM", { skip: skipReason }, () => {
