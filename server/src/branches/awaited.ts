@@ -13,7 +13,7 @@ import type { OperationRecord } from "../family.ts";
 import { beginOnce } from "../operations/begin.ts";
 import { findOperation, requestCancel } from "../operations/store.ts";
 
-/** How often the end is looked for: often at first. */
+/** How often the end is looked for: after each twentieth of the time so far. */
 const LOOK_MS_MIN = 10;
 const LOOK_MS_MAX = 250;
 
@@ -61,7 +61,7 @@ async function awaitEnd(
   { id, tenantId }: OperationRecord,
   signal: AbortSignal,
 ): Promise<OperationRecord> {
-  for (let waitMs = LOOK_MS_MIN; ; waitMs = Math.min(LOOK_MS_MAX, waitMs * 1.2)) {
+  for (let waitMs = LOOK_MS_MIN; ; waitMs = Math.min(LOOK_MS_MAX, waitMs * 1.05)) {
     const found = await findOperation(db, { id, tenantId });
     if (found === undefined) throw new Refusal("not_found", `operation ${id} is gone`);
     if (found.status !== "running") return found;
