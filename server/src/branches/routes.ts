@@ -1,10 +1,10 @@
 /**
  * The handlers of branches.
  */
+import { deadlineSignal } from "@flotilla/base/abort";
 import { mapAtMost } from "@flotilla/base/concurrency";
 import { machineNotFound } from "../auth/not-found.ts";
 import type { HandlersOf } from "../api/handler.ts";
-import type { NodeLink } from "../link/node-link.ts";
 import { readMemoryUse } from "../link/points.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -17,13 +17,14 @@ import { branchMachine } from "./branch.ts";
 import { listLineage } from "./lineage-store.ts";
 import { namesOf } from "./requested.ts";
 
-/** Nodes that are asked at the same time for the memory of machines. */
+/** Machines whose nodes are asked at the same time for their memory, and how long all of it may take. */
 const NODE_CALLS_MAX = 16;
+const MEMORY_MS_MAX = 5_000;
 
 export function branchHandlers(
   services: MachineServices,
 ): HandlersOf<"adoptMachine" | "createBranch" | "createBranches" | "getLineage"> {
-  const { addresses, cache, context, link } = services;
+  const { addresses, cache, context } = services;
   return {
     async createBranch(request) {
       const { caller, params, body, signal } = request;
@@ -66,19 +67,34 @@ export function branchHandlers(
         body: {
           rootMachineId: rootId,
           machines: machines.map((each) => machineInfo(each, addresses)),
-          memory: await memoryOf(link, machines, signal),
+          memory: await memoryOf(services, machines, signal),
         },
       };
     },
   };
 }
 
-/** The memory of those that run. A node that does not answer says nothing. */
-async function memoryOf(link: NodeLink, machines: readonly MachineRecord[], signal: AbortSignal) {
+/** The memory of those that run, of which the nodes answer in time. */
+async function memoryOf(
+  { context: { clock }, link }: Pick<MachineServices, "context" | "link">,
+  machines: readonly MachineRecord[],
+  signal: AbortSignal,
+) {
   const running = machines.filter((machine) => machine.nodeId !== null && phaseOf(machine) === "running");
-  const uses = await mapAtMost(NODE_CALLS_MAX, running, async (machine) => {
-    const use = await readMemoryUse(link, nodeOf(machine), { machineId: machine.id, signal });
-    return use === null ? [] : [{ machineId: machine.id, ...use }];
-  });
-  return uses.flat();
+  const limit = deadlineSignal(clock, MEMORY_MS_MAX, signal);
+  try {
+    const uses = await mapAtMost(NODE_CALLS_MAX, running, async (machine) => {
+      if (limit.signal.aborted) return [];
+      const reading = readMemoryUse(link, nodeOf(machine), { machineId: machine.id, signal: limit.signal });
+      const use = await reading.catch((error: unknown) => {
+        if (!limit.signal.aborted) throw error;
+        return null;
+      });
+      return use === null ? [] : [{ machineId: machine.id, ...use }];
+    });
+    signal.throwIfAborted();
+    return uses.flat();
+  } finally {
+    limit.dispose();
+  }
 }

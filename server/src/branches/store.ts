@@ -38,15 +38,9 @@ export interface MadePoint {
 }
 
 /** The point of an operation: this one, unless it has one already. */
-export async function insertPoint({ clock, db }: Pick<Context, "clock" | "db">, point: NewPoint): Promise<PointRow> {
-  const { id, tenantId, operationId, machineId, nodeId, hasMemory } = point;
-  await db.execute(sql`
-    INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at)
-    VALUES (${id}, ${tenantId}, ${operationId}, ${machineId}, ${nodeId}, ${hasMemory}, ${instantOf(clock.now())})
-    ON CONFLICT DO NOTHING`);
-  const row = await findPoint(db, operationId);
-  if (row === undefined) throw new Refusal("conflict", `operation ${operationId} was ended by another server`);
-  return row;
+export async function insertPoint(context: InsertContext, point: NewPoint): Promise<PointRow> {
+  await insertRow(context, point, false);
+  return unlessEnded(await findPoint(context.db, point.operationId), point);
 }
 
 /** The point that an operation uses. */
@@ -56,14 +50,27 @@ export const findPoint = (db: Queryable, operationId: string): Promise<PointRow 
     WHERE operation_id = ${operationId} AND NOT is_replaced AND NOT is_copy`);
 
 /** The copy of the operation's point on another node: this one, unless it has one already. */
-export async function insertCopy(context: Pick<Context, "clock" | "db">, copy: NewPoint): Promise<PointRow> {
-  const { clock, db } = context;
-  const { id, tenantId, operationId, machineId, nodeId, hasMemory } = copy;
+export async function insertCopy(context: InsertContext, copy: NewPoint): Promise<PointRow> {
+  await insertRow(context, copy, true);
+  const copies = await listCopies(context.db, copy.operationId);
+  return unlessEnded(
+    copies.find(({ nodeId }) => nodeId === copy.nodeId),
+    copy,
+  );
+}
+
+type InsertContext = Pick<Context, "clock" | "db">;
+
+async function insertRow({ clock, db }: InsertContext, point: NewPoint, isCopy: boolean): Promise<void> {
+  const { id, tenantId, operationId, machineId, nodeId, hasMemory } = point;
+  const now = instantOf(clock.now());
   await db.execute(sql`
     INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at, is_copy)
-    VALUES (${id}, ${tenantId}, ${operationId}, ${machineId}, ${nodeId}, ${hasMemory}, ${instantOf(clock.now())}, true)
+    VALUES (${id}, ${tenantId}, ${operationId}, ${machineId}, ${nodeId}, ${hasMemory}, ${now}, ${isCopy})
     ON CONFLICT DO NOTHING`);
-  const row = (await listCopies(db, operationId)).find((found) => found.nodeId === nodeId);
+}
+
+function unlessEnded(row: PointRow | undefined, { operationId }: NewPoint): PointRow {
   if (row === undefined) throw new Refusal("conflict", `operation ${operationId} was ended by another server`);
   return row;
 }

@@ -13,7 +13,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { machineNotFound } from "../../auth/not-found.ts";
 import { createBranchOf } from "../../machines/create.ts";
 import type { MachineRecord } from "../../machines/record.ts";
-import { deleteMachine } from "../../machines/remove.ts";
+import { deleteIfMade } from "../../machines/remove.ts";
 import type { MachineServices } from "../../machines/services.ts";
 import { phaseOf } from "../../machines/state.ts";
 import { notFound } from "../../missing.ts";
@@ -101,7 +101,7 @@ export async function restoreCheckpoint(
   try {
     await refuseIfDeleted(services, found);
   } catch (error) {
-    await deleteMachine(services, { tenantId, id });
+    await deleteIfMade(services, { tenantId, id });
     throw error;
   }
   services.activity.note(id, { type: "machine.fromCheckpoint", data: { checkpointId: found.id } });
