@@ -12,7 +12,7 @@ import { BranchFigures } from "../src/branches/figures.ts";
 import { branchWorker } from "../src/branches/worker.ts";
 import { sql } from "../src/db/database.ts";
 import type { MachineServices } from "../src/machines/services.ts";
-import { branchSource, namesOf, pointsLeft } from "./support/branches.ts";
+import { branchSource, namesOf, untilNoPointIsLeft } from "./support/branches.ts";
 import { claimedOperation, endOf, letLeaseRunOut, workUntil } from "./support/dying-server.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -46,8 +46,7 @@ const batch = (id: string, namePrefix: string, count: number) =>
 const stateOf = async (id: string) => (await client.get(`/v1/machines/${id}`)).json.state;
 const wasBranched = async (id: string): Promise<boolean> =>
   (await client.get(`/v1/machines/${id}/events?type=machine.branched`)).json.length > 0;
-const noPointIsLeft = () =>
-  until(async () => (await pointsLeft(context.db)) === 0, { what: "points to be removed", ...PATIENT });
+const noPointIsLeft = () => untilNoPointIsLeft(context.db, PATIENT);
 /** The files of points that a node has. */
 const filesOf = async (nodeId: NodeId, room: string): Promise<readonly string[]> =>
   (await listFiles(join(nodes[nodeId].directory, "node", room))).filter((path) => path.includes("/"));

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
-import { branchSource, namesOf, pointsLeft } from "./support/branches.ts";
+import { branchSource, namesOf, untilNoPointIsLeft } from "./support/branches.ts";
 import { createMachine, startMachineServer } from "./support/machine-server.ts";
 
 const { client, context } = await startMachineServer();
@@ -46,7 +46,7 @@ test("a branch runs, has what its source has but its name, and both are in one l
     assert.match(text, new RegExp(`^flotilla_${name} [1-9]`, "m"));
   for (const name of ["branch_paused_seconds_total", "branch_start_seconds_total", "branch_point_bytes"])
     assert.match(text, new RegExp(`^flotilla_${name} \\d`, "m"));
-  await until(async () => (await pointsLeft(context.db)) === 0, { what: "the point to be removed" });
+  await untilNoPointIsLeft(context.db);
 });
 
 test("a batch has its names in order, also by the old path", async () => {
@@ -165,5 +165,5 @@ test("a fork hook that fails fails the branch with its output, and leaves no clo
   assert.match(failed.text, /its fork hook ended with exit code 3: not again/);
   assert.deepEqual(await namesOf(client, `${name}-`), []);
   assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "started");
-  await until(async () => (await pointsLeft(context.db)) === 0, { what: "the point to be removed" });
+  await untilNoPointIsLeft(context.db);
 });

@@ -11,7 +11,7 @@ import { checkpointWorker } from "../src/branches/checkpoints/worker.ts";
 import { BranchFigures } from "../src/branches/figures.ts";
 import { branchWorker } from "../src/branches/worker.ts";
 import { sql } from "../src/db/database.ts";
-import { branchSource, firstLayer, layersOf, namesOf, pointsLeft } from "./support/branches.ts";
+import { branchSource, firstLayer, layersOf, namesOf, untilNoPointIsLeft } from "./support/branches.ts";
 import type { Answer, Client } from "./support/client.ts";
 import { claimedOperation, endOf, letLeaseRunOut, workUntil } from "./support/dying-server.ts";
 import { createMachine, startMachineServer } from "./support/machine-server.ts";
@@ -23,7 +23,7 @@ const PATIENT = { deadlineMs: 60_000 };
 
 const source = (fields?: object, owner: Client = client) => branchSource(owner, fields);
 const stateOf = async (id: string) => (await client.get(`/v1/machines/${id}`)).json.state;
-const noPointIsLeft = () => until(async () => (await pointsLeft(context.db)) === 0, { what: "points to be removed" });
+const noPointIsLeft = () => untilNoPointIsLeft(context.db);
 const points = async (): Promise<readonly string[]> =>
   (await context.db.query<{ id: string }>(sql`SELECT id FROM branch_points ORDER BY id`)).map(({ id }) => id);
 /** How often the loop that removes points has run. */

@@ -10,7 +10,7 @@ import { BranchFigures } from "../src/branches/figures.ts";
 import { branchWorker } from "../src/branches/worker.ts";
 import type { OperationRecord } from "../src/family.ts";
 import type { MachineServices } from "../src/machines/services.ts";
-import { branchSource, firstLayer, layersOf, namesOf, pointsLeft } from "./support/branches.ts";
+import { branchSource, firstLayer, layersOf, namesOf, untilNoPointIsLeft } from "./support/branches.ts";
 import type { Client } from "./support/client.ts";
 import { claimedOperation, endOf, letLeaseRunOut, workUntil } from "./support/dying-server.ts";
 import { startMachineServer } from "./support/machine-server.ts";
@@ -26,7 +26,7 @@ const operationsOf = async (machineId: string): Promise<readonly { readonly id: 
   (await client.get("/v1/operations")).json.filter(
     ({ resource }: { resource: { id: string } }) => resource.id === machineId,
   );
-const noPointIsLeft = () => until(async () => (await pointsLeft(context.db)) === 0, { what: "points to be removed" });
+const noPointIsLeft = () => untilNoPointIsLeft(context.db);
 
 /** A branch that a server has claimed which does not work on it. */
 function claimedBranch(machineId: string, names: readonly string[]): Promise<OperationRecord> {

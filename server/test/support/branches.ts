@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { access, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { until } from "../../../test/support/until.ts";
+import { until, type UntilOptions } from "../../../test/support/until.ts";
 import { type Queryable, sql } from "../../src/db/database.ts";
 import type { Client } from "./client.ts";
 import { SOURCE } from "./machine-server.ts";
@@ -45,8 +45,11 @@ export const firstLayer = (node: Pick<TestNode, "directory">, id: string): Promi
     );
   });
 
-/** How many points nodes are to have, or to remove. */
-export const pointsLeft = async (db: Queryable): Promise<number> =>
+/** Waits until no node is to have a point, or to remove one. */
+export const untilNoPointIsLeft = (db: Queryable, how: UntilOptions = {}): Promise<boolean> =>
+  until(async () => (await pointsLeft(db)) === 0, { what: "points to be removed", ...how });
+
+const pointsLeft = async (db: Queryable): Promise<number> =>
   (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM branch_points`))?.count ?? -1;
 
 /** The names of the machines of a tenant that begin so. */
