@@ -14,13 +14,14 @@ import * as images from "@flotilla/contract/link/images";
 import * as machines from "@flotilla/contract/link/machines";
 import * as membership from "@flotilla/contract/link/membership";
 import * as moves from "@flotilla/contract/link/moves";
+import * as packages from "@flotilla/contract/link/packages";
 import * as points from "@flotilla/contract/link/points";
 import * as reports from "@flotilla/contract/link/reports";
 import * as runs from "@flotilla/contract/link/runs";
 import * as streams from "@flotilla/contract/link/streams";
 import { formatted } from "./formatted.ts";
 
-const FILES = { membership, machines, runs, reports, images, streams, files, moves, points, errors } as const;
+const FILES = { membership, machines, runs, reports, images, streams, files, moves, points, packages, errors } as const;
 
 /** The part of JSON Schema that the schemas use, and our keyword `choices`. */
 interface Schema {

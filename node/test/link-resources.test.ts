@@ -170,6 +170,8 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   receiveRest: null,
   commitIncoming: null,
   discardIncoming: null,
+  // Machine A runs.
+  exportMachine: null,
   // A point is made to its end, also when its caller is gone.
   makePoint: null,
   readMemoryUse: null,

@@ -53,6 +53,7 @@ import type {
   OutgoingMachine,
 } from "./moves.ts";
 import type { MadePoint, MemoryUse, OutgoingPoint, PointFacts, PointRequest } from "./points.ts";
+import type { ExportLine, ExportRequest, PackageConfiguration } from "./packages.ts";
 import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
@@ -136,6 +137,22 @@ const MADE_POINT_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const MADE_POINT_LAYERS_PATTERN = /^point-[0-9a-f]{32}$/;
 const POINT_FACTS_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const POINT_REQUEST_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
+const EXPORT_LINE_DIGEST_PATTERN = /^sha256:[0-9a-f]{64}$/;
+const EXPORT_LINE_CODE = [
+  "not_found",
+  "not_stopped",
+  "suspended",
+  "started",
+  "no_space",
+  "refused",
+  "unreadable",
+] as const;
+const EXPORT_LINE_KIND = ["progress", "done", "failed"] as const;
+const EXPORT_REQUEST_REPOSITORY_PATTERN = /^[a-z0-9]+(?:[._/-]+[a-z0-9]+)*$/;
+const EXPORT_REQUEST_TAG_PATTERN = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$/;
+const EXPORT_REQUEST_IMAGE_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
+const EXPORT_REQUEST_IMAGE_DIGEST_PATTERN = /^sha256:[0-9a-f]{64}$/;
+const EXPORT_REQUEST_ARCHITECTURE = ["amd64", "arm64"] as const;
 const LINK_ERROR_CODE = [
   "invalid",
   "version",
@@ -303,6 +320,7 @@ function partMachineSpecImage(value: unknown) {
       fields["arch"] === undefined || fields["arch"] === null
         ? null
         : oneOf(fields["arch"], "MachineSpec.image.arch", MACHINE_SPEC_IMAGE_ARCH),
+    ...(fields["isPackage"] === undefined ? undefined : { isPackage: fields["isPackage"] === true }),
   };
 }
 
@@ -769,6 +787,7 @@ export function readPullRequest(value: unknown): PullRequest {
       fields["tenantId"] === undefined || fields["tenantId"] === null
         ? null
         : text(fields["tenantId"], "PullRequest.tenantId", 128),
+    ...(fields["isPackage"] === undefined ? undefined : { isPackage: fields["isPackage"] === true }),
   };
 }
 
@@ -1172,6 +1191,106 @@ export function readPointRequest(value: unknown): PointRequest {
     machineId: matching(fields["machineId"], "PointRequest.machineId", POINT_REQUEST_MACHINE_ID_PATTERN),
     hasMemory: fields["hasMemory"] === true,
     ...(fields["isKept"] === undefined ? undefined : { isKept: fields["isKept"] === true }),
+  };
+}
+
+export function readExportLine(value: unknown): ExportLine {
+  const fields = record(value, "ExportLine");
+  switch (oneOf(fields["kind"], "ExportLine.kind", EXPORT_LINE_KIND)) {
+    case "progress":
+      return {
+        kind: "progress",
+        message: clipped(fields["message"], "ExportLine.message", 1000),
+        doneBytes: count(fields["doneBytes"], "ExportLine.doneBytes", 9007199254740991),
+        totalBytes: count(fields["totalBytes"], "ExportLine.totalBytes", 9007199254740991),
+      };
+    case "done":
+      return {
+        kind: "done",
+        digest: matching(fields["digest"], "ExportLine.digest", EXPORT_LINE_DIGEST_PATTERN),
+        sizeBytes: count(fields["sizeBytes"], "ExportLine.sizeBytes", 9007199254740991),
+        sentBytes: count(fields["sentBytes"], "ExportLine.sentBytes", 9007199254740991),
+        layers: count(fields["layers"], "ExportLine.layers", 512),
+        sentLayers: count(fields["sentLayers"], "ExportLine.sentLayers", 512),
+        platforms: clippedList(fields["platforms"] ?? [], "ExportLine.platforms", 8, (item) =>
+          clipped(item, "ExportLine.platforms", 64),
+        ),
+      };
+    case "failed":
+      return {
+        kind: "failed",
+        message: clipped(fields["message"], "ExportLine.message", 1000),
+        code: oneOfOr(fields["code"], EXPORT_LINE_CODE, null),
+      };
+  }
+}
+
+function partExportRequestImage(value: unknown) {
+  const fields = record(value, "ExportRequest.image");
+  return {
+    reference: matching(fields["reference"], "ExportRequest.image.reference", EXPORT_REQUEST_IMAGE_REFERENCE_PATTERN),
+    digest:
+      fields["digest"] === undefined || fields["digest"] === null
+        ? null
+        : matching(fields["digest"], "ExportRequest.image.digest", EXPORT_REQUEST_IMAGE_DIGEST_PATTERN),
+  };
+}
+
+export function readExportRequest(value: unknown): ExportRequest {
+  const fields = record(value, "ExportRequest");
+  return {
+    operationId: text(fields["operationId"], "ExportRequest.operationId", 128),
+    repository: matching(fields["repository"], "ExportRequest.repository", EXPORT_REQUEST_REPOSITORY_PATTERN),
+    tag:
+      fields["tag"] === undefined || fields["tag"] === null
+        ? null
+        : matching(fields["tag"], "ExportRequest.tag", EXPORT_REQUEST_TAG_PATTERN),
+    image: fields["image"] === undefined || fields["image"] === null ? null : partExportRequestImage(fields["image"]),
+    configuration: readPackageConfiguration(fields["configuration"]),
+    ports: list(fields["ports"], "ExportRequest.ports", 16, (item) => whole(item, "ExportRequest.ports", 1, 65535)),
+    labels: environment(fields["labels"] ?? {}, "ExportRequest.labels", 65536),
+    architecture:
+      fields["architecture"] === undefined || fields["architecture"] === null
+        ? null
+        : oneOf(fields["architecture"], "ExportRequest.architecture", EXPORT_REQUEST_ARCHITECTURE),
+  };
+}
+
+export function readPackageConfiguration(value: unknown): PackageConfiguration {
+  const fields = record(value, "PackageConfiguration");
+  return {
+    entrypoint:
+      fields["entrypoint"] === undefined || fields["entrypoint"] === null
+        ? null
+        : bytesAtMost(
+            list(fields["entrypoint"], "PackageConfiguration.entrypoint", 100000, (item) =>
+              text(item, "PackageConfiguration.entrypoint", 131072),
+            ),
+            "PackageConfiguration.entrypoint",
+            1048576,
+          ),
+    command:
+      fields["command"] === undefined || fields["command"] === null
+        ? null
+        : bytesAtMost(
+            list(fields["command"], "PackageConfiguration.command", 100000, (item) =>
+              text(item, "PackageConfiguration.command", 131072),
+            ),
+            "PackageConfiguration.command",
+            1048576,
+          ),
+    env:
+      fields["env"] === undefined || fields["env"] === null
+        ? null
+        : environment(fields["env"] ?? {}, "PackageConfiguration.env", 524288),
+    workdir:
+      fields["workdir"] === undefined || fields["workdir"] === null
+        ? null
+        : textFrom(fields["workdir"], "PackageConfiguration.workdir", "/", 4096),
+    user:
+      fields["user"] === undefined || fields["user"] === null
+        ? null
+        : text(fields["user"], "PackageConfiguration.user", 4096),
   };
 }
 

@@ -39,6 +39,8 @@ export const PullRequest = Type.Object({
   arch: imageArch(),
   /** null: the operator. */
   tenantId: nullable(text(128)),
+  /** Whether the reference names a package. Absent: an image. */
+  isPackage: Type.Optional(Type.Boolean()),
 });
 export type PullRequest = Message<typeof PullRequest>;
 

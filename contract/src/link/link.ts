@@ -10,7 +10,7 @@
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too
  *                                             many.; on …/connections as frames, it outlives the node's agent
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
- *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer; …/memory, /v1/points: points.ts
+ *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer; …/memory, /v1/points: points.ts; …/export: packages.ts
  *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
  *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
  *     PUT    /v1/images                       PullRequest → ImageProgress, one a line; POST /v1/images/import?reference=…: an archive → the same

@@ -97,7 +97,12 @@ export const MachineSpec = Type.Object({
   tenantId: text(128),
   /** The guest's host name. */
   hostname: matching(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$/),
-  image: Type.Object({ reference: imageReference(), arch: imageArch() }),
+  image: Type.Object({
+    reference: imageReference(),
+    arch: imageArch(),
+    /** Whether the reference names a package, whose disk the machine's is made from. Absent: an image. */
+    isPackage: Type.Optional(Type.Boolean()),
+  }),
   cpus: whole(1, CPUS_MAX),
   memoryMb: whole(MEMORY_MB_MIN, MEMORY_MB_MAX),
   diskGb: whole(1, DISK_GB_MAX),

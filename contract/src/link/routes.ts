@@ -53,6 +53,8 @@ export const LINK_ROUTES = {
   commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/commit" },
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
   readMemoryUse: { method: "GET", path: "/v1/machines/{id}/memory" },
+  /** ExportRequest → ExportLine, one a line, as packages.ts says. */
+  exportMachine: { method: "POST", path: "/v1/machines/{id}/export" },
   makePoint: { method: "PUT", path: "/v1/points/{point}" },
   releasePoint: { method: "DELETE", path: "/v1/points/{point}" },
   describePoint: { method: "GET", path: "/v1/points/{point}/outgoing" },

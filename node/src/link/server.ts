@@ -62,6 +62,7 @@ import {
   releaseOutgoing,
   sendPart,
 } from "./moves.ts";
+import { exportMachine } from "./packages.ts";
 import type { Peer } from "./parking.ts";
 import {
   beginPoint,
@@ -199,6 +200,7 @@ class Link {
     commitIncoming: (exchange) => commitIncoming(exchange, this.#options),
     discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
     readMemoryUse: (exchange) => readMemoryUse(exchange, this.#options),
+    exportMachine: (exchange) => exportMachine(exchange, this.#options),
     makePoint: (exchange) => makePoint(exchange, this.#options),
     releasePoint: (exchange) => releasePoint(exchange, this.#options),
     describePoint: (exchange) => describePoint(exchange, this.#options),
