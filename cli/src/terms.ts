@@ -47,6 +47,7 @@ const RENAMED: Readonly<Record<string, readonly string[]>> = {
   nodeId: ["node", "to"],
   rateCpuHourMicros: ["cpu-hour"],
   rateEgressGbMicros: ["egress-gb"],
+  rateRegistryGbHourMicros: ["registry-gb-hour"],
   rateMemoryGbHourMicros: ["memory-gb-hour"],
   reference: ["image", "reference"],
   secretEnv: ["secret"],

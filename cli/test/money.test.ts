@@ -24,7 +24,7 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   assert.match(account, /^plan +team$/m);
   assert.match(account, /^machines +at most 3, \d+ of them running$/m);
   assert.match(account, /^budget +19\.99 a month, 19\.99 remaining \(policy: none\)$/m);
-  assert.match(account, /^cost +0\.00 \(CPU 0\.00, memory 0\.00, egress 0\.00\)$/m);
+  assert.match(account, /^cost +0\.00 \(CPU 0\.00, memory 0\.00, egress 0\.00, registry 0\.00\)$/m);
   const usage = String((await payer("usage", "--from", "2026-01-01")).output);
   assert.match(usage, /^period +2026-01-01T00:00:00\.000Z to /m);
   assert.match(String((await payer("tenant", "ls")).errors), /^error: missing scope: admin/);

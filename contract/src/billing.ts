@@ -30,7 +30,7 @@ export const INVOICE_STATUSES = ["draft", "grace", "finalized"] as const;
 export type InvoiceStatus = (typeof INVOICE_STATUSES)[number];
 
 /** What intervals measure. As the CHECK of usage_intervals. */
-export const INVOICE_METERS = ["uptime", "cpu", "memory", "disk", "egress"] as const;
+export const INVOICE_METERS = ["uptime", "cpu", "memory", "disk", "egress", "registry"] as const;
 
 /**
  * Why a line is on the invoice: the month's own usage, or a change of an earlier month that became known
@@ -76,7 +76,7 @@ export const InvoiceLine = Type.Object({
   meter: oneOf(INVOICE_METERS),
   rateId: Type.String(),
   amount: integerText(
-    "exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; of egress the bytes; for an adjustment the difference",
+    "exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory, GiB of disk or MiB in the registry; of egress the bytes; for an adjustment the difference",
   ),
   micros: micros(
     "the price of all that was used in `month` at this rate, rounded down once, less what earlier invoices have of it",
@@ -92,6 +92,7 @@ export const InvoiceRate = Type.Object({
   cpuHourMicros: int64(),
   memoryGbHourMicros: int64(),
   egressGbMicros: int64(),
+  registryGbHourMicros: int64(),
 });
 export type InvoiceRate = Static<typeof InvoiceRate>;
 
@@ -107,12 +108,12 @@ export type Invoice = Static<typeof Invoice>;
 
 export const InvoiceInterval = Type.Object({
   id: int64({ description: "pass it as `?cursor=` to read the intervals after this one" }),
-  machineId: Type.String({ description: "the machine may be deleted" }),
-  bootId: nullable(Type.String({ description: "the run of the machine; null for its disk" })),
+  machineId: nullable(Type.String({ description: "the machine may be deleted; null: of the registry" })),
+  bootId: nullable(Type.String({ description: "the run of the machine; null for its disk, and of the registry" })),
   meter: oneOf(INVOICE_METERS),
   quantity: int64({
     description:
-      "1, virtual processors, MiB of memory or GiB of disk; of egress the bytes that were counted together, in an interval of one millisecond",
+      "1, virtual processors, MiB of memory, GiB of disk or MiB in the registry; of egress the bytes that were counted together, in an interval of one millisecond",
   }),
   startedAt: timestamp(),
   endedAt: nullable(timestamp("null: the invoice knows no end of it")),
@@ -195,6 +196,7 @@ export const PlanDiff = Type.Object({
   cpuHourMicros: int64(),
   memoryGbHourMicros: int64(),
   egressGbMicros: int64(),
+  registryGbHourMicros: int64(),
   tenants: Type.Array(
     Type.Object({
       tenantId: Type.String(),
@@ -302,6 +304,7 @@ export const billingEndpoints = {
       rateCpuHourMicros: price("for one virtual processor for an hour"),
       rateMemoryGbHourMicros: price("for one GiB of memory for an hour"),
       rateEgressGbMicros: price("for one GiB that machines send"),
+      rateRegistryGbHourMicros: price("for one GiB in the registry for an hour"),
     }),
     answers: { 200: json(PlanDiff) },
     errors: ["invalid_request", "invalid_body", "not_found"],

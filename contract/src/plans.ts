@@ -33,6 +33,7 @@ const ceilings = {
   rateBaseHourMicros: int64({ description: "0: there is no price per machine" }),
   rateDiskGbHourMicros: int64({ description: "0: disks have no price" }),
   rateEgressGbMicros: int64({ description: "per GB that machines send, 2^30 bytes; as it is now" }),
+  rateRegistryGbHourMicros: int64({ description: "per GB in the registry and hour; as it is now" }),
   monthlyFeeMicros: int64({ description: "0: plans have no fee" }),
   freeCreditMicros: int64({ description: "0: a plan gives no credit" }),
   rateRequestsPerSecond: int32({ description: "refill of the tenant's token bucket" }),
@@ -83,6 +84,7 @@ export const CreatePlanRequest = Type.Object({
   rateCpuHourMicros: optional(price()),
   rateMemoryGbHourMicros: optional(price()),
   rateEgressGbMicros: optional(price()),
+  rateRegistryGbHourMicros: optional(price()),
   ...chosenRates,
   maxEgressGb: optional(int64()),
   monthlyBudgetMicros: optional(int64()),
@@ -96,6 +98,7 @@ export const UpdatePlanRequest = Type.Object({
   rateCpuHourMicros: optional(price("only as it is: prices are set with POST /v1/plans/{id}/rates")),
   rateMemoryGbHourMicros: optional(price("only as it is")),
   rateEgressGbMicros: optional(price("only as it is")),
+  rateRegistryGbHourMicros: optional(price("only as it is")),
   ...chosenRates,
   maxEgressGb: optional(int64({ description: "null: no limit" })),
   monthlyBudgetMicros: optional(int64({ description: "null: no budget" })),
@@ -115,6 +118,7 @@ export const RateInfo = Type.Object({
   rateCpuHourMicros: int64(),
   rateMemoryGbHourMicros: int64(),
   rateEgressGbMicros: int64(),
+  rateRegistryGbHourMicros: int64(),
   createdAt: timestamp(),
 });
 export type RateInfo = Static<typeof RateInfo>;
@@ -124,6 +128,7 @@ export const CreateRateRequest = Type.Object({
   rateCpuHourMicros: optional(price("default: as before")),
   rateMemoryGbHourMicros: optional(price("default: as before")),
   rateEgressGbMicros: optional(price("default: as before")),
+  rateRegistryGbHourMicros: optional(price("default: as before")),
 });
 export type CreateRateRequest = Static<typeof CreateRateRequest>;
 

@@ -2321,6 +2321,8 @@ export interface CostBreakdown {
   diskMicros: number;
   /** what machines sent */
   egressMicros: number;
+  /** what the tenant had in the registry */
+  registryMicros: number;
   /** 0: there is no price per machine */
   baseMicros: number;
   /** 0: plans have no fee */
@@ -2435,6 +2437,7 @@ export interface CreatePlanRequest {
   rateCpuHourMicros?: number | null | undefined;
   rateMemoryGbHourMicros?: number | null | undefined;
   rateEgressGbMicros?: number | null | undefined;
+  rateRegistryGbHourMicros?: number | null | undefined;
   rateExecMicros?: number | null | undefined;
   rateRequestsPerSecond?: number | null | undefined;
   rateBurst?: number | null | undefined;
@@ -2451,6 +2454,8 @@ export interface CreateRateRequest {
   rateMemoryGbHourMicros?: number | null | undefined;
   /** default: as before */
   rateEgressGbMicros?: number | null | undefined;
+  /** default: as before */
+  rateRegistryGbHourMicros?: number | null | undefined;
 }
 
 export interface CreateTenantRequest {
@@ -2548,6 +2553,8 @@ export interface DiffPlanQuery {
   rateMemoryGbHourMicros?: number | undefined;
   /** for one GiB that machines send */
   rateEgressGbMicros?: number | undefined;
+  /** for one GiB in the registry for an hour */
+  rateRegistryGbHourMicros?: number | undefined;
 }
 
 export interface DrainNodeAnswer {
@@ -2958,7 +2965,7 @@ export interface InvoiceCost {
   kind: "usage" | "adjustment";
   /** when it was used */
   month: string;
-  meter: "uptime" | "cpu" | "memory" | "disk" | "egress";
+  meter: "uptime" | "cpu" | "memory" | "disk" | "egress" | "registry";
   rateId: string;
   /** exact, as of lines; the groups of a line add up to it */
   amount: string;
@@ -2998,14 +3005,14 @@ export interface InvoiceInfo {
 export interface InvoiceInterval {
   /** pass it as `?cursor=` to read the intervals after this one */
   id: number;
-  /** the machine may be deleted */
-  machineId: string;
-  /** the run of the machine; null for its disk */
+  /** the machine may be deleted; null: of the registry */
+  machineId: string | null;
+  /** the run of the machine; null for its disk, and of the registry */
   bootId: string | null;
-  meter: "uptime" | "cpu" | "memory" | "disk" | "egress";
+  meter: "uptime" | "cpu" | "memory" | "disk" | "egress" | "registry";
   /**
-   * 1, virtual processors, MiB of memory or GiB of disk; of egress the bytes that were counted together, in an
-   * interval of one millisecond
+   * 1, virtual processors, MiB of memory, GiB of disk or MiB in the registry; of egress the bytes that were counted
+   * together, in an interval of one millisecond
    */
   quantity: number;
   /** RFC 3339, UTC, with milliseconds */
@@ -3031,11 +3038,11 @@ export interface InvoiceLine {
   kind: "usage" | "adjustment";
   /** when it was used; for an adjustment an earlier month than the invoice's */
   month: string;
-  meter: "uptime" | "cpu" | "memory" | "disk" | "egress";
+  meter: "uptime" | "cpu" | "memory" | "disk" | "egress" | "registry";
   rateId: string;
   /**
-   * exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; of
-   * egress the bytes; for an adjustment the difference
+   * exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory, GiB of disk or MiB
+   * in the registry; of egress the bytes; for an adjustment the difference
    */
   amount: string;
   /** the price of all that was used in `month` at this rate, rounded down once, less what earlier invoices have of it */
@@ -3053,6 +3060,7 @@ export interface InvoiceRate {
   cpuHourMicros: number;
   memoryGbHourMicros: number;
   egressGbMicros: number;
+  registryGbHourMicros: number;
 }
 
 export interface JoinTokenCreated {
@@ -3182,7 +3190,7 @@ export interface ListInvoiceIntervalsQuery {
   tenantId?: string | undefined;
   /** what the invoice knew of an earlier month; default: its own */
   month?: string | undefined;
-  meter?: "uptime" | "cpu" | "memory" | "disk" | "egress" | undefined;
+  meter?: "uptime" | "cpu" | "memory" | "disk" | "egress" | "registry" | undefined;
 }
 
 export interface ListMachineEventsQuery {
@@ -3725,6 +3733,7 @@ export interface PlanDiff {
   cpuHourMicros: number;
   memoryGbHourMicros: number;
   egressGbMicros: number;
+  registryGbHourMicros: number;
   tenants: readonly {
     tenantId: string;
     /** what its usage under the plan costs in the month; null, also below: more than 2^53 */
@@ -3769,6 +3778,8 @@ export interface PlanInfo {
   rateDiskGbHourMicros: number;
   /** per GB that machines send, 2^30 bytes; as it is now */
   rateEgressGbMicros: number;
+  /** per GB in the registry and hour; as it is now */
+  rateRegistryGbHourMicros: number;
   /** 0: plans have no fee */
   monthlyFeeMicros: number;
   /** 0: a plan gives no credit */
@@ -3853,6 +3864,7 @@ export interface RateInfo {
   rateCpuHourMicros: number;
   rateMemoryGbHourMicros: number;
   rateEgressGbMicros: number;
+  rateRegistryGbHourMicros: number;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
 }
@@ -4219,6 +4231,8 @@ export interface TenantMeter {
   diskGbHours: number;
   /** what machines sent, in units of 2^30 bytes */
   egressGb: number;
+  /** what the tenant had in the registry */
+  registryGbHours: number;
   execCount: number;
   cost: CostBreakdown | null;
   externalBillingId: string | null;
@@ -4260,6 +4274,8 @@ export interface UpdatePlanRequest {
   rateMemoryGbHourMicros?: number | null | undefined;
   /** only as it is */
   rateEgressGbMicros?: number | null | undefined;
+  /** only as it is */
+  rateRegistryGbHourMicros?: number | null | undefined;
   rateExecMicros?: number | null | undefined;
   rateRequestsPerSecond?: number | null | undefined;
   rateBurst?: number | null | undefined;
@@ -4305,6 +4321,8 @@ export interface UsageResponse {
   diskGbHours: number;
   /** what machines sent, in units of 2^30 bytes */
   egressGb: number;
+  /** what the tenant had in the registry */
+  registryGbHours: number;
   machineCount: number;
   execCount: number;
   execDurationMs: number;

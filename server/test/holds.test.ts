@@ -314,7 +314,12 @@ test("a price that changes in the window is part of the hold, and a change of pl
   const tenant = await book.tenant(plan);
   const node = await book.node(NOON);
   const machine = await book.machine(tenant, node, NOON);
-  const prices = { rateCpuHourMicros: 5_000_011, rateMemoryGbHourMicros: 0, rateEgressGbMicros: 0 };
+  const prices = {
+    rateCpuHourMicros: 5_000_011,
+    rateMemoryGbHourMicros: 0,
+    rateEgressGbMicros: 0,
+    rateRegistryGbHourMicros: 0,
+  };
   const rate = { ...prices, createdAt: NOON - HOUR, planId: plan };
   await insertRate(db, { ...rate, id: ids.make("rate"), activeFrom: NOON + 20_000 });
   await book.start(machine, NOON);

@@ -76,7 +76,12 @@ test("what is spent is the same with a subtotal, whatever is recorded after it, 
   await run(JULY - 7 * MINUTE, JULY + 5 * MINUTE, 3);
   await insertRate(db, {
     ...{ id: ids.make("rate"), planId: PLAN, activeFrom: NOON - 2 * MINUTE, createdAt: NOON - 4 * MINUTE },
-    ...{ rateCpuHourMicros: 888_888_883, rateMemoryGbHourMicros: 666_666_661, rateEgressGbMicros: 0 },
+    ...{
+      rateCpuHourMicros: 888_888_883,
+      rateMemoryGbHourMicros: 666_666_661,
+      rateEgressGbMicros: 0,
+      rateRegistryGbHourMicros: 0,
+    },
   });
   await run(NOON - 3 * MINUTE, NOON - MINUTE, 3);
   await run(NOON - MINUTE, NOON + MINUTE, 3);

@@ -13,13 +13,14 @@ export const usageFacts = (usage: UsageResponse): (readonly [string, string])[] 
   ["memory GB hours", renderHours(usage.memoryGbHours)],
   ["disk GB hours", renderHours(usage.diskGbHours)],
   ["egress GB", renderHours(usage.egressGb)],
+  ["registry GB hours", renderHours(usage.registryGbHours)],
   ["commands", `${usage.execCount} in ${renderSpan(usage.execDurationMs)}`],
 ];
 
 export const costFacts = (cost: CostBreakdown): (readonly [string, string])[] => [
   [
     "cost",
-    `${renderMicros(cost.totalMicros)} (CPU ${renderMicros(cost.cpuMicros)}, memory ${renderMicros(cost.memoryMicros)}, egress ${renderMicros(cost.egressMicros)})`,
+    `${renderMicros(cost.totalMicros)} (CPU ${renderMicros(cost.cpuMicros)}, memory ${renderMicros(cost.memoryMicros)}, egress ${renderMicros(cost.egressMicros)}, registry ${renderMicros(cost.registryMicros)})`,
   ],
 ];
 

@@ -54,7 +54,10 @@ export function printCosts({ output }: Call, by: string, costs: readonly Invoice
   );
 }
 
-const emptyTotal = (): Total => ({ amounts: { uptime: 0n, cpu: 0n, memory: 0n, disk: 0n, egress: 0n }, micros: 0 });
+const emptyTotal = (): Total => ({
+  amounts: { uptime: 0n, cpu: 0n, memory: 0n, disk: 0n, egress: 0n, registry: 0n },
+  micros: 0,
+});
 
 function row(name: string, { amounts, micros }: Total): string[] {
   const hours = (meter: "uptime" | "cpu" | "memory"): string => (Number(amounts[meter]) / UNITS[meter].per).toFixed(3);

@@ -12,7 +12,7 @@ const JULY = { from: Date.UTC(2026, 6, 1), to: Date.UTC(2026, 7, 1) };
 const time = (ms: number): string => new Date(ms).toISOString();
 const rate = (id: string, from: number, until: number | null, cpu: number): InvoiceRate => ({
   ...{ id, activeFrom: time(from), activeUntil: until === null ? null : time(until) },
-  ...{ cpuHourMicros: cpu, memoryGbHourMicros: 1, egressGbMicros: 1_000 },
+  ...{ cpuHourMicros: cpu, memoryGbHourMicros: 1, egressGbMicros: 1_000, registryGbHourMicros: 1 },
 });
 const interval = (fields: Partial<InvoiceInterval>): InvoiceInterval => ({
   ...{

@@ -47,6 +47,7 @@ export function priceOf(meter: string, amount: bigint, rate: InvoiceRate | undef
   if (rate === undefined) throw new Error("a line names a price that never held");
   if (meter === "cpu") return (amount * BigInt(rate.cpuHourMicros)) / 3_600_000n;
   if (meter === "memory") return (amount * BigInt(rate.memoryGbHourMicros)) / (3_600_000n * 1024n);
+  if (meter === "registry") return (amount * BigInt(rate.registryGbHourMicros)) / (3_600_000n * 1024n);
   if (meter === "egress") return (amount * BigInt(rate.egressGbMicros)) / 2n ** 30n;
   return 0n;
 }

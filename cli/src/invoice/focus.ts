@@ -33,8 +33,16 @@ const UNITS = {
   memory: "MiB Milliseconds",
   disk: "GiB Milliseconds",
   egress: "Bytes",
+  registry: "MiB Milliseconds",
 };
-const PRICING_UNITS = { uptime: "Hours", cpu: "Hours", memory: "GB Hours", disk: "Hours", egress: "GB" };
+const PRICING_UNITS = {
+  uptime: "Hours",
+  cpu: "Hours",
+  memory: "GB Hours",
+  disk: "Hours",
+  egress: "GB",
+  registry: "GB Hours",
+};
 
 /** `intervals`: those of the invoice's own month. */
 export function focusRows(invoice: Invoice, intervals: readonly InvoiceInterval[]): string[][] {
@@ -66,7 +74,7 @@ export function focusRows(invoice: Invoice, intervals: readonly InvoiceInterval[
 /** What distinguishes the rows of a line, as text that sorts. */
 function nameOf({ machineId, keyId, labels }: InvoiceInterval): string {
   const sorted = Object.entries(labels).toSorted(([one], [other]) => (one < other ? -1 : 1));
-  return JSON.stringify([machineId, keyId ?? "", JSON.stringify(Object.fromEntries(sorted))]);
+  return JSON.stringify([machineId ?? "", keyId ?? "", JSON.stringify(Object.fromEntries(sorted))]);
 }
 
 const NO_ONE = { machineId: "", keyId: "", tags: "{}" };
@@ -84,7 +92,12 @@ function row(invoice: Invoice, line: InvoiceLine, { machineId, keyId, tags, amou
   const isAdjustment = line.kind === "adjustment";
   const cost = renderMicros(micros);
   const rate = invoice.rates.find(({ id }) => id === line.rateId);
-  const prices = { cpu: rate?.cpuHourMicros, memory: rate?.memoryGbHourMicros, egress: rate?.egressGbMicros };
+  const prices = {
+    cpu: rate?.cpuHourMicros,
+    memory: rate?.memoryGbHourMicros,
+    egress: rate?.egressGbMicros,
+    registry: rate?.registryGbHourMicros,
+  };
   const price = line.meter === "uptime" || line.meter === "disk" ? 0 : prices[line.meter];
   const start = isAdjustment ? `${line.month}-01T00:00:00.000Z` : invoice.from;
   const end = isAdjustment ? endOfMonth(start) : invoice.to;
@@ -92,7 +105,8 @@ function row(invoice: Invoice, line: InvoiceLine, { machineId, keyId, tags, amou
     ...[invoice.tenantId, NO_CURRENCY, invoice.from, invoice.to, "Usage", isAdjustment ? "Correction" : ""],
     ...[`${line.meter} of ${line.month}`, start, end, String(amount), UNITS[line.meter], cost],
     ...[cost, cost, cost, renderMicros(price ?? 0), PRICING_UNITS[line.meter], "Flotilla", "Flotilla"],
-    ...["Flotilla", "Compute", "Machines", machineId, machineId === "" ? "" : "Machine", line.meter, line.rateId],
+    ...["Flotilla", ...(line.meter === "registry" ? ["Storage", "Registry"] : ["Compute", "Machines"])],
+    ...[machineId, machineId === "" ? "" : "Machine", line.meter, line.rateId],
     ...[tags, (JSON.parse(tags) as Record<string, string>)[APP_LABEL] ?? "", keyId],
   ];
 }

@@ -7,4 +7,5 @@ export const UNITS = {
   memory: { per: 3_600_000 * 1024, name: "memory GB hours" },
   disk: { per: 3_600_000, name: "disk GB hours" },
   egress: { per: 2 ** 30, name: "egress GB" },
+  registry: { per: 3_600_000 * 1024, name: "registry GB hours" },
 } as const;

@@ -12,7 +12,7 @@ export async function run(call: Call, [plan = "", month = ""]: readonly string[]
   const diff = await flotilla.diffPlan(await findPlanId(flotilla, plan), { query: { month, ...pricesOf(prices) } });
   if (call.output.isJson) return call.output.json(diff);
   call.output.note(
-    `at ${renderMicros(diff.cpuHourMicros)} a CPU hour, ${renderMicros(diff.memoryGbHourMicros)} a memory GB hour, ${renderMicros(diff.egressGbMicros)} an egress GB`,
+    `at ${renderMicros(diff.cpuHourMicros)} a CPU hour, ${renderMicros(diff.memoryGbHourMicros)} a memory GB hour, ${renderMicros(diff.egressGbMicros)} an egress GB, ${renderMicros(diff.registryGbHourMicros)} a registry GB hour`,
   );
   call.output.table(
     ["TENANT", "COST", "PLANNED", "DIFFERENCE"],

@@ -23,6 +23,7 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
     ["CPU hour", renderMicros(plan.rateCpuHourMicros)],
     ["memory GB hour", renderMicros(plan.rateMemoryGbHourMicros)],
     ["egress GB", renderMicros(plan.rateEgressGbMicros)],
+    ["registry GB hour", renderMicros(plan.rateRegistryGbHourMicros)],
     [
       "budget",
       plan.monthlyBudgetMicros === null

@@ -13,7 +13,7 @@ export interface SetRateOptions extends Prices {
 export async function run(call: Call, [plan = ""]: readonly string[], options: SetRateOptions): Promise<void> {
   const prices = pricesOf(options);
   if (Object.keys(prices).length === 0)
-    throw usage("no price was given", "name one with --cpu-hour, --memory-gb-hour or --egress-gb");
+    throw usage("no price was given", "name one with --cpu-hour, --memory-gb-hour, --egress-gb or --registry-gb-hour");
   const flotilla = call.flotilla();
   const rate = await flotilla.createRate(await findPlanId(flotilla, plan), { ...prices, activeFrom: options.from });
   if (call.output.isJson) return call.output.json(rate);

@@ -12,13 +12,14 @@ export async function run(call: Call, [plan = ""]: readonly string[]): Promise<v
   const now = call.world.clock.now();
   const current = rates.findLast(({ activeFrom }) => Date.parse(activeFrom) <= now);
   call.output.table(
-    ["ID", "FROM", "CPU HOUR", "MEMORY GB HOUR", "EGRESS GB", ""],
+    ["ID", "FROM", "CPU HOUR", "MEMORY GB HOUR", "EGRESS GB", "REGISTRY GB HOUR", ""],
     rates.map((rate) => [
       rate.id,
       Date.parse(rate.activeFrom) === 0 ? "the beginning" : rate.activeFrom,
       renderMicros(rate.rateCpuHourMicros),
       renderMicros(rate.rateMemoryGbHourMicros),
       renderMicros(rate.rateEgressGbMicros),
+      renderMicros(rate.rateRegistryGbHourMicros),
       rate === current ? "now" : "",
     ]),
   );

@@ -96,9 +96,10 @@ async function meters({ clock, db }: Context, tenants: readonly TenantRow[]): Pr
   return tenants.map((tenant) => {
     const nothing = { ...period, tenantId: tenant.id, lines: [], machineCount: 0, execCount: 0, execDurationMs: 0 };
     const usage = used.get(tenant.id) ?? nothing;
-    const { cpuHours, memoryGbHours, diskGbHours, egressGb, execCount } = usageResponse(usage);
+    const { cpuHours, memoryGbHours, diskGbHours, egressGb, registryGbHours, execCount } = usageResponse(usage);
     const cost = costOrNull(usage.lines);
     const { id: tenantId, externalBillingId } = tenant;
-    return { tenantId, cpuHours, memoryGbHours, diskGbHours, egressGb, execCount, cost, externalBillingId };
+    const hours = { cpuHours, memoryGbHours, diskGbHours, registryGbHours };
+    return { tenantId, ...hours, egressGb, execCount, cost, externalBillingId };
   });
 }

@@ -15,6 +15,7 @@ export interface DiffQuery {
   readonly rateCpuHourMicros?: number;
   readonly rateMemoryGbHourMicros?: number;
   readonly rateEgressGbMicros?: number;
+  readonly rateRegistryGbHourMicros?: number;
 }
 
 export async function diffPlan({ db, clock }: Context, planId: string, query: DiffQuery): Promise<PlanDiff> {
@@ -29,6 +30,7 @@ export async function diffPlan({ db, clock }: Context, planId: string, query: Di
     cpuHourMicros: query.rateCpuHourMicros ?? newest.rateCpuHourMicros,
     memoryGbHourMicros: query.rateMemoryGbHourMicros ?? newest.rateMemoryGbHourMicros,
     egressGbMicros: query.rateEgressGbMicros ?? newest.rateEgressGbMicros,
+    registryGbHourMicros: query.rateRegistryGbHourMicros ?? newest.rateRegistryGbHourMicros,
   };
   const ofPlan = new Set(rates.map(({ id }) => id));
   const tenantIds = await listTenantsOfPlan(db, planId, month);
@@ -42,8 +44,8 @@ export async function diffPlan({ db, clock }: Context, planId: string, query: Di
     tenants.push({ tenantId, micros, plannedMicros, differenceMicros });
   }
   tenants.sort((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
-  const { cpuHourMicros, memoryGbHourMicros, egressGbMicros } = planned;
-  return { planId, month: month.id, cpuHourMicros, memoryGbHourMicros, egressGbMicros, tenants };
+  const { id: _id, ...prices } = planned;
+  return { planId, month: month.id, ...prices, tenants };
 }
 
 function parseMonthQuery(id: string): Month {

@@ -88,6 +88,7 @@ export interface RateSpanRow {
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
   readonly egressGbMicros: number;
+  readonly registryGbHourMicros: number;
 }
 
 /** The rates of a tenant in order of time, up to an instant. */
@@ -95,13 +96,15 @@ export const listRateSpans = (db: Queryable, tenantId: string, until: number): P
   db.query<RateSpanRow>(sql`
     SELECT r.id, ms(t.active_from) AS "activeFrom",
       CASE WHEN t.active_until < ${instantOf(until)}::timestamptz THEN ms(t.active_until) END AS "activeUntil",
-      r.cpu_hour_micros AS "cpuHourMicros", r.memory_gb_hour_micros AS "memoryGbHourMicros", r.egress_gb_micros AS "egressGbMicros"
+      r.cpu_hour_micros AS "cpuHourMicros", r.memory_gb_hour_micros AS "memoryGbHourMicros", r.egress_gb_micros AS "egressGbMicros",
+      r.registry_gb_hour_micros AS "registryGbHourMicros"
     FROM tenant_rates t JOIN rates r ON r.id = t.rate_id
     WHERE t.tenant_id = ${tenantId} AND t.active_from < ${instantOf(until)}::timestamptz ORDER BY t.active_from`);
 
 export interface IntervalRow {
   readonly id: number;
-  readonly machineId: string;
+  /** null: of the registry. */
+  readonly machineId: string | null;
   readonly bootId: string | null;
   readonly meter: Meter;
   readonly quantity: number;

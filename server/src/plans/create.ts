@@ -70,6 +70,7 @@ function merge(
     rateCpuHourMicros: request.rateCpuHourMicros ?? base.rateCpuHourMicros,
     rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? base.rateMemoryGbHourMicros,
     rateEgressGbMicros: request.rateEgressGbMicros ?? base.rateEgressGbMicros,
+    rateRegistryGbHourMicros: request.rateRegistryGbHourMicros ?? base.rateRegistryGbHourMicros,
     rateExecMicros: request.rateExecMicros ?? base.rateExecMicros,
     rateRequestsPerSecond: request.rateRequestsPerSecond ?? base.rateRequestsPerSecond,
     rateBurst: request.rateBurst ?? base.rateBurst,

@@ -15,11 +15,13 @@ export interface RateRow {
   readonly rateCpuHourMicros: number;
   readonly rateMemoryGbHourMicros: number;
   readonly rateEgressGbMicros: number;
+  readonly rateRegistryGbHourMicros: number;
   readonly createdAt: number;
 }
 
 const COLUMNS = sql`id, plan_id AS "planId", ms(active_from) AS "activeFrom",
   cpu_hour_micros AS "rateCpuHourMicros", memory_gb_hour_micros AS "rateMemoryGbHourMicros", egress_gb_micros AS "rateEgressGbMicros",
+  registry_gb_hour_micros AS "rateRegistryGbHourMicros",
   ms(created_at) AS "createdAt"`;
 
 /** All rates of a plan in order of time; none: there is no such plan. */
@@ -51,9 +53,9 @@ export async function listTenantsOfPlan(
 /** Whether it was inserted; false: the id is taken, or the plan has another rate from the same instant on. */
 export async function insertRate(db: Queryable, rate: RateRow): Promise<boolean> {
   const count = await db.execute(sql`
-    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, created_at)
+    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, registry_gb_hour_micros, created_at)
     VALUES (${rate.id}, ${rate.planId}, ${instantOf(rate.activeFrom)}, ${rate.rateCpuHourMicros},
-      ${rate.rateMemoryGbHourMicros}, ${rate.rateEgressGbMicros}, ${instantOf(rate.createdAt)})
+      ${rate.rateMemoryGbHourMicros}, ${rate.rateEgressGbMicros}, ${rate.rateRegistryGbHourMicros}, ${instantOf(rate.createdAt)})
     ON CONFLICT DO NOTHING`);
   return count === 1;
 }

@@ -42,6 +42,7 @@ export async function setRate(
       rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,
       rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? before.rateMemoryGbHourMicros,
       rateEgressGbMicros: request.rateEgressGbMicros ?? before.rateEgressGbMicros,
+      rateRegistryGbHourMicros: request.rateRegistryGbHourMicros ?? before.rateRegistryGbHourMicros,
     };
     const plan = await findPlan(transaction, planId, now);
     if (plan !== undefined) refuseUnsummable({ ...plan, ...rate });

@@ -31,6 +31,7 @@ export interface PlanRow {
   readonly rateCpuHourMicros: number;
   readonly rateMemoryGbHourMicros: number;
   readonly rateEgressGbMicros: number;
+  readonly rateRegistryGbHourMicros: number;
   readonly rateExecMicros: number;
   readonly rateRequestsPerSecond: number;
   readonly rateBurst: number;
@@ -45,7 +46,7 @@ const COLUMNS = sql`p.id, p.name, p.is_default AS "isDefault", p.budget_policy A
   p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
   p.max_total_memory_mb AS "maxTotalMemoryMb", p.max_total_disk_gb AS "maxTotalDiskGb",
   r.cpu_hour_micros AS "rateCpuHourMicros", r.memory_gb_hour_micros AS "rateMemoryGbHourMicros",
-  r.egress_gb_micros AS "rateEgressGbMicros",
+  r.egress_gb_micros AS "rateEgressGbMicros", r.registry_gb_hour_micros AS "rateRegistryGbHourMicros",
   p.rate_exec_micros AS "rateExecMicros", p.rate_requests_per_second AS "rateRequestsPerSecond", p.rate_burst AS "rateBurst",
   p.max_egress_gb AS "maxEgressGb", p.monthly_budget_micros AS "monthlyBudgetMicros",
   ms(p.created_at) AS "createdAt"`;
@@ -104,13 +105,13 @@ export async function insertPlan(db: Queryable, plan: PlanRow, madeAs: string): 
   const count = await db.execute(sql`
     INSERT INTO plans (
       id, name, is_default, budget_policy, max_apps, max_cpus, max_memory_mb, max_disk_gb, max_machines,
-      max_concurrent_machines, max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_egress_gb_micros, rate_exec_micros,
+      max_concurrent_machines, max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_egress_gb_micros, rate_registry_gb_hour_micros, rate_exec_micros,
       rate_requests_per_second, rate_burst, max_egress_gb, monthly_budget_micros, created_at, made_as)
     VALUES (
       ${plan.id}, ${plan.name}, ${plan.isDefault}, ${plan.budgetPolicy}, ${plan.maxApps}, ${plan.maxCpus},
       ${plan.maxMemoryMb}, ${plan.maxDiskGb}, ${plan.maxMachines}, ${plan.maxConcurrentMachines},
       ${plan.maxTotalCpus}, ${plan.maxTotalMemoryMb}, ${plan.maxTotalDiskGb},
-      ${plan.rateCpuHourMicros}, ${plan.rateMemoryGbHourMicros}, ${plan.rateEgressGbMicros}, ${plan.rateExecMicros},
+      ${plan.rateCpuHourMicros}, ${plan.rateMemoryGbHourMicros}, ${plan.rateEgressGbMicros}, ${plan.rateRegistryGbHourMicros}, ${plan.rateExecMicros},
       ${plan.rateRequestsPerSecond}, ${plan.rateBurst}, ${plan.maxEgressGb}, ${plan.monthlyBudgetMicros},
       ${instantOf(plan.createdAt)}, ${madeAs})
     ON CONFLICT DO NOTHING`);

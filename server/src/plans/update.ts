@@ -37,9 +37,16 @@ export async function updatePlan(context: Context, id: string, request: UpdatePl
   return updated;
 }
 
+const PRICES = [
+  "rateCpuHourMicros",
+  "rateMemoryGbHourMicros",
+  "rateEgressGbMicros",
+  "rateRegistryGbHourMicros",
+] as const;
+
 /** Refuses other values of fields that may only be sent back as they were read. */
 function refuseUnchangeable(before: PlanRow, request: UpdatePlanRequest): void {
-  for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros", "rateEgressGbMicros"] as const)
+  for (const field of PRICES)
     if ((request[field] ?? before[field]) !== before[field])
       throw new Refusal(
         "invalid_request",

@@ -25,6 +25,7 @@ interface SumRow {
     readonly cpu_hour_micros: number;
     readonly memory_gb_hour_micros: number;
     readonly egress_gb_micros: number;
+    readonly registry_gb_hour_micros: number;
     readonly amount: string;
   }[];
 }
@@ -133,7 +134,8 @@ const sums = ({ from, to, now }: ReadOptions): Statement => sql`
     held AS (SELECT tenant_id, count(DISTINCT machine_id)::int AS machines FROM used WHERE meter = 'disk' GROUP BY 1),
     listed AS (
       SELECT l.tenant_id, jsonb_agg(jsonb_build_object('meter', l.meter, 'rate_id', r.id, 'cpu_hour_micros', r.cpu_hour_micros,
-        'memory_gb_hour_micros', r.memory_gb_hour_micros, 'egress_gb_micros', r.egress_gb_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter) AS lines
+        'memory_gb_hour_micros', r.memory_gb_hour_micros, 'egress_gb_micros', r.egress_gb_micros,
+        'registry_gb_hour_micros', r.registry_gb_hour_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter) AS lines
       FROM lines l JOIN rates r ON r.id = l.rate_id GROUP BY 1)
     SELECT tenant_id AS "tenantId", coalesce(h.machines, 0) AS "machineCount", coalesce(c.count, 0) AS "execCount",
       coalesce(c.ms, 0) AS "execDurationMs", coalesce(l.lines, '[]') AS lines
@@ -150,6 +152,7 @@ function usageOf(row: SumRow | undefined, { tenantId, from, to }: Period & { rea
         cpuHourMicros: line.cpu_hour_micros,
         memoryGbHourMicros: line.memory_gb_hour_micros,
         egressGbMicros: line.egress_gb_micros,
+        registryGbHourMicros: line.registry_gb_hour_micros,
       },
     }),
   );

@@ -72,7 +72,7 @@ const summed = (tenantId: string, now: number): Statement => sql`
       UNION ALL
       SELECT a.meter, a.rate_id, a.quantity * greatest(0, floor(1000 * extract(epoch FROM
         least(a.ended_at, m.until_at) - greatest(a.started_at, m.from_at))))
-      FROM added a CROSS JOIN month m WHERE a.meter IN ('cpu', 'memory', 'egress')),
+      FROM added a CROSS JOIN month m WHERE a.meter IN ('cpu', 'memory', 'egress', 'registry')),
     line AS (SELECT meter, rate_id, sum(amount) AS amount FROM part GROUP BY 1, 2 HAVING sum(amount) > 0)
     INSERT INTO usage_subtotals (tenant_id, month, cut, meters, rate_ids, amounts)
     SELECT ${tenantId}, (m.from_at AT TIME ZONE 'UTC')::date, nextval(pg_get_serial_sequence('usage_intervals', 'id')),

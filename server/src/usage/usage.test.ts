@@ -7,7 +7,13 @@ import { costBreakdown, lineMicros, type Meter, monthUpTo, type UsageLine, usage
 
 const HOUR = 3_600_000;
 const JULY = Date.UTC(2026, 6, 1);
-const rate = { id: "rate-1", cpuHourMicros: 40_000, memoryGbHourMicros: 5_000, egressGbMicros: 2_000 };
+const rate = {
+  id: "rate-1",
+  cpuHourMicros: 40_000,
+  memoryGbHourMicros: 5_000,
+  egressGbMicros: 2_000,
+  registryGbHourMicros: 1_024,
+};
 const line = (meter: Meter, amount: number | bigint, of = rate): UsageLine => ({
   meter,
   rate: of,
@@ -21,17 +27,18 @@ test("an hour of the default machine costs its processors and its memory", () =>
     line("memory", 8192 * HOUR),
     line("disk", 20 * 10 * HOUR),
     line("egress", 3 * 2 ** 29),
+    line("registry", 512 * 10 * HOUR),
   ];
   const counts = { machineCount: 1, execCount: 3, execDurationMs: 50 };
   const usage = usageResponse({ tenantId: "tenant-1", from: JULY, to: JULY + 10 * HOUR, lines, ...counts });
   assert.deepEqual(usage, {
     ...{ tenantId: "tenant-1", from: "2026-07-01T00:00:00.000Z", to: "2026-07-01T10:00:00.000Z", ...counts },
-    ...{ totalUptimeSeconds: 3600, cpuHours: 4, memoryGbHours: 8, diskGbHours: 200, egressGb: 1.5 },
+    ...{ totalUptimeSeconds: 3600, cpuHours: 4, memoryGbHours: 8, diskGbHours: 200, egressGb: 1.5, registryGbHours: 5 },
   });
   const free = { execMicros: 0, diskMicros: 0, baseMicros: 0, creditAppliedMicros: 0 };
   const plans = { freeCreditMicros: 0, volumeDiscountMicros: 0, monthlyFeeMicros: 0 };
-  const lineSums = { cpuMicros: 160_000, memoryMicros: 40_000, egressMicros: 3_000 };
-  const priced = { ...lineSums, totalMicros: 203_000, amountDueMicros: 203_000 };
+  const lineSums = { cpuMicros: 160_000, memoryMicros: 40_000, egressMicros: 3_000, registryMicros: 5_120 };
+  const priced = { ...lineSums, totalMicros: 208_120, amountDueMicros: 208_120 };
   assert.deepEqual(costBreakdown(lines), { ...free, ...plans, ...priced });
 });
 

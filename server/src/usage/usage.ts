@@ -13,10 +13,10 @@ import type { Static } from "@flotilla/contract/schema";
 import type { CostBreakdown, UsageResponse } from "@flotilla/contract/usage";
 
 /**
- * The meters: time running, virtual processors, MiB of memory, GiB of disk, bytes sent. The CHECK of
- * usage_intervals has the same.
+ * The meters: time running, virtual processors, MiB of memory, GiB of disk, bytes sent, MiB in the registry.
+ * The CHECK of usage_intervals has the same.
  */
-export const METERS = ["uptime", "cpu", "memory", "disk", "egress"] as const;
+export const METERS = ["uptime", "cpu", "memory", "disk", "egress", "registry"] as const;
 export type Meter = (typeof METERS)[number];
 
 /** Prices in integer micros, as in the table `rates`. */
@@ -25,6 +25,7 @@ export interface Rate {
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
   readonly egressGbMicros: number;
+  readonly registryGbHourMicros: number;
 }
 
 /** Usage of one meter at one rate. */
@@ -65,6 +66,7 @@ export function lineMicros({ meter, rate, amount }: UsageLine): number {
   if (meter === "cpu") return Number((amount * BigInt(rate.cpuHourMicros)) / BigInt(HOUR_MS));
   if (meter === "memory") return Number((amount * BigInt(rate.memoryGbHourMicros)) / BigInt(HOUR_MS * MB_PER_GB));
   if (meter === "egress") return Number((amount * BigInt(rate.egressGbMicros)) / BigInt(BYTES_PER_GB));
+  if (meter === "registry") return Number((amount * BigInt(rate.registryGbHourMicros)) / BigInt(HOUR_MS * MB_PER_GB));
   return 0;
 }
 
@@ -80,6 +82,7 @@ export function usageResponse(usage: Usage): UsageResponse {
     memoryGbHours: total("memory") / HOUR_MS / MB_PER_GB,
     diskGbHours: total("disk") / HOUR_MS,
     egressGb: total("egress") / BYTES_PER_GB,
+    registryGbHours: total("registry") / HOUR_MS / MB_PER_GB,
     machineCount: usage.machineCount,
     execCount: usage.execCount,
     execDurationMs: usage.execDurationMs,
@@ -105,9 +108,11 @@ export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
   const [cpuMicros, memoryMicros, egressMicros] = [cost("cpu"), cost("memory"), cost("egress")];
-  const totalMicros = cpuMicros + memoryMicros + egressMicros;
+  const registryMicros = cost("registry");
+  const totalMicros = cpuMicros + memoryMicros + egressMicros + registryMicros;
   if (!Number.isSafeInteger(totalMicros)) throw new InexactAmount(String(totalMicros));
-  return { cpuMicros, memoryMicros, egressMicros, ...UNPRICED, totalMicros, amountDueMicros: totalMicros };
+  const costs = { cpuMicros, memoryMicros, egressMicros, registryMicros };
+  return { ...costs, ...UNPRICED, totalMicros, amountDueMicros: totalMicros };
 }
 
 /**

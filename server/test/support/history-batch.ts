@@ -138,6 +138,7 @@ export class HistoryBatch {
         rateCpuHourMicros: rates[0]?.cpu ?? 0,
         rateMemoryGbHourMicros: rates[0]?.memory ?? 0,
         rateEgressGbMicros: 0,
+        rateRegistryGbHourMicros: 0,
       };
       const plan = { id, name: id, isDefault: false, createdAt: this.#now };
       assert.ok(await insertPlan(db, { ...plan, ...limits, ...totals, ...pace, ...budget, ...prices }, id));
@@ -190,6 +191,7 @@ export class HistoryBatch {
       rateCpuHourMicros: cpu,
       rateMemoryGbHourMicros: memory,
       rateEgressGbMicros: 0,
+      rateRegistryGbHourMicros: 0,
     };
     await this.#write(({ db, ids }) => insertRate(db, { ...rate, id: ids.make("rate") }));
     plan.rates.push({ from, cpu, memory });

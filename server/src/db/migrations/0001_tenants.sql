@@ -55,6 +55,8 @@ CREATE TABLE plans (
   rate_memory_gb_hour_micros bigint NOT NULL DEFAULT 0 CHECK (rate_memory_gb_hour_micros >= 0),
   -- The price per GiB that machines send it was made with; rates says which holds.
   rate_egress_gb_micros bigint NOT NULL DEFAULT 0 CHECK (rate_egress_gb_micros >= 0),
+  -- The price per GiB in the registry and hour it was made with; rates says which holds.
+  rate_registry_gb_hour_micros bigint NOT NULL DEFAULT 0 CHECK (rate_registry_gb_hour_micros >= 0),
   -- Price of one exec in millionths.
   rate_exec_micros bigint NOT NULL DEFAULT 0 CHECK (rate_exec_micros >= 0),
   -- Refill of the tenant's token bucket.
@@ -83,6 +85,8 @@ CREATE TABLE rates (
   memory_gb_hour_micros bigint NOT NULL CHECK (memory_gb_hour_micros >= 0),
   -- Micros for one GiB that machines send.
   egress_gb_micros bigint NOT NULL DEFAULT 0 CHECK (egress_gb_micros >= 0),
+  -- Micros for one GiB in the registry for an hour.
+  registry_gb_hour_micros bigint NOT NULL DEFAULT 0 CHECK (registry_gb_hour_micros >= 0),
   -- When it was made; before active_from, but for the first.
   created_at timestamptz NOT NULL,
   UNIQUE (plan_id, active_from)

@@ -110,27 +110,29 @@ CREATE TABLE usage_attributions (
 );
 
 -- What was used. Split where the rate changes; never changed once it has an end; outlives its machine.
--- Written by triggers of machine_runs and machines only.
+-- Written by triggers of machine_runs and machines, and by record_registry_use, only.
 CREATE TABLE usage_intervals (
   -- The order in which intervals were recorded, among ids and closed_in.
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   -- The tenant that pays.
   tenant_id text NOT NULL,
-  -- Which machine; it may be gone.
-  machine_id text NOT NULL,
-  -- Which run of it; null for its disk.
+  -- Which machine; it may be gone. Null: what the tenant has in the registry is not a machine's.
+  machine_id text,
+  -- Which run of it; null for its disk, and for the registry.
   boot_id text,
-  -- Whose cost it is, as of its start; null: the machine was gone when this was first recorded.
+  -- Whose cost it is, as of its start; null: the machine was gone when this was first recorded, or there is
+  -- none.
   attribution_id bigint,
   -- What was used.
-  meter text NOT NULL CHECK (meter IN ('uptime', 'cpu', 'memory', 'disk', 'egress')),
-  -- How much at a time: 1 of uptime, virtual processors, MiB of memory, GiB of disk. Of egress the bytes that
-  -- its node counted together: its intervals have one millisecond, so that they add up like the others.
+  meter text NOT NULL CHECK (meter IN ('uptime', 'cpu', 'memory', 'disk', 'egress', 'registry')),
+  -- How much at a time: 1 of uptime, virtual processors, MiB of memory, GiB of disk, MiB in the registry. Of
+  -- egress the bytes that its node counted together: its intervals have one millisecond, so that they add up
+  -- like the others.
   quantity bigint NOT NULL CHECK (quantity >= 1),
   -- The rate that held; while it has no end, the one it began with.
   rate_id text NOT NULL,
-  -- By the clock of the node; of a disk by the server's. This and all other times of billing: in the billing
-  -- time of the tenant.
+  -- By the clock of the node; of a disk by the server's, of the registry by the database's. This and all
+  -- other times of billing: in the billing time of the tenant.
   started_at timestamptz NOT NULL,
   -- Null as long as it is in use.
   ended_at timestamptz,
@@ -146,12 +148,13 @@ CREATE TABLE usage_intervals (
   closed_in bigint,
   CONSTRAINT closed_with_its_end
     CHECK ((ended_at IS NULL) = (closed_at IS NULL) AND (ended_at IS NULL) = (closed_in IS NULL)),
-  CONSTRAINT disk_outlives_boots CHECK ((meter = 'disk') = (boot_id IS NULL)),
+  CONSTRAINT disk_outlives_boots CHECK ((meter IN ('disk', 'registry')) = (boot_id IS NULL)),
+  CONSTRAINT registry_has_no_machine CHECK ((meter = 'registry') = (machine_id IS NULL)),
   CHECK (ended_at >= started_at),
   -- Compares hashes, which are shorter than the texts: of 2^64 pairs one is refused without an overlap, and
   -- no overlap is admitted.
   CONSTRAINT nothing_twice EXCLUDE USING gist (
-    hashtextextended(coalesce(boot_id, machine_id) || ' ' || meter, 0) WITH =,
+    hashtextextended(coalesce(boot_id, machine_id, tenant_id) || ' ' || meter, 0) WITH =,
     tstzrange(started_at, ended_at) WITH &&) WHERE (meter <> 'egress'),
   CONSTRAINT egress_in_a_millisecond CHECK (meter <> 'egress' OR ended_at = started_at + interval '1 millisecond')
 );
@@ -159,6 +162,7 @@ CREATE INDEX usage_intervals_closed ON usage_intervals (tenant_id, closed_in) WH
 CREATE INDEX usage_intervals_of_machine ON usage_intervals (machine_id, ended_at);
 CREATE INDEX usage_intervals_of_tenant ON usage_intervals (tenant_id, ended_at);
 CREATE INDEX usage_intervals_sent ON usage_intervals (tenant_id, ended_at) INCLUDE (quantity) WHERE meter = 'egress';
+CREATE INDEX usage_intervals_of_registry ON usage_intervals (tenant_id, started_at) WHERE meter = 'registry';
 CREATE INDEX usage_intervals_open ON usage_intervals (coalesce(boot_id, machine_id)) WHERE ended_at IS NULL;
 
 -- What of a month closed intervals of a tenant amount to, up to a cut: one row for each tenant, replaced by
@@ -170,7 +174,7 @@ CREATE TABLE usage_subtotals (
   month date NOT NULL CHECK (date_trunc('month', month) = month),
   -- It has the intervals with a lower closed_in, and no others.
   cut bigint NOT NULL,
-  -- cpu, memory or egress, of each sum.
+  -- cpu, memory, egress or registry, of each sum.
   meters text[] NOT NULL,
   -- The rate of each sum.
   rate_ids text[] NOT NULL,
@@ -193,6 +197,51 @@ CREATE TABLE budget_notices (
   percent integer NOT NULL CHECK (percent IN (80, 100)),
   PRIMARY KEY (tenant_id, month, bound, percent)
 );
+
+-- Ends what is used: all meters of it at the same time, since they began together. The lock, which starts of
+-- machines do not wait for, keeps a change of the tenant's plan from beginning before this end.
+CREATE FUNCTION close_intervals(used usage_intervals[], at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  part record;
+  is_first boolean := true;
+BEGIN
+  IF used IS NULL THEN RETURN; END IF;
+  PERFORM 1 FROM tenants t WHERE t.id = used[1].tenant_id FOR KEY SHARE;
+  FOR part IN SELECT * FROM rated_parts(
+    used[1].tenant_id, used[1].started_at, greatest(billing_time(used[1].tenant_id, at), used[1].started_at))
+  LOOP
+    IF is_first THEN
+      UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at
+      WHERE u.id = ANY (ARRAY(SELECT o.id FROM unnest(used) o)) AND u.ended_at IS NULL;
+      is_first := false;
+    ELSE
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
+      SELECT u.tenant_id, u.machine_id, u.boot_id, u.attribution_id, u.meter, u.quantity, part.started_at, part.ended_at, part.rate_id,
+        u.recorded_at
+      FROM unnest(used) u;
+    END IF;
+  END LOOP;
+END $$;
+
+-- Records how many MiB a tenant has in the registry from now on: an interval for each size, none for 0. The
+-- caller has locked the tenant, so that changes of one tenant are recorded one after the other.
+CREATE FUNCTION record_registry_use(tenant text, used_mb bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  newest usage_intervals;
+  real_at timestamptz := date_trunc('milliseconds', clock_timestamp());
+  start_at timestamptz;
+BEGIN
+  SELECT * INTO newest FROM usage_intervals u WHERE u.tenant_id = tenant AND u.meter = 'registry'
+  ORDER BY u.started_at DESC, u.id DESC LIMIT 1;
+  IF (CASE WHEN newest.ended_at IS NULL THEN coalesce(newest.quantity, 0) ELSE 0 END) = used_mb THEN RETURN; END IF;
+  start_at := greatest(billing_time(tenant, real_at), newest.started_at, newest.ended_at);
+  IF newest.id IS NOT NULL AND newest.ended_at IS NULL THEN PERFORM close_intervals(ARRAY[newest], real_at); END IF;
+  IF used_mb > 0 THEN
+    INSERT INTO usage_intervals (tenant_id, meter, quantity, started_at, rate_id, recorded_at)
+    SELECT tenant, 'registry', used_mb, start_at, p.rate_id, billing_time(tenant, clock_timestamp())
+    FROM rated_parts(tenant, start_at, start_at) p;
+  END IF;
+END $$;
 
 -- Records since when and until when a machine is a node's. A run on the node that it leaves has ended by
 -- then, also if the node reports that later.

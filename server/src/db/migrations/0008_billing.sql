@@ -47,7 +47,7 @@ CREATE TABLE invoice_lines (
   -- When it was used. An earlier month than the invoice's: an adjustment of that month.
   usage_month date NOT NULL CHECK (date_trunc('month', usage_month) = usage_month),
   -- What was used.
-  meter text NOT NULL CHECK (meter IN ('uptime', 'cpu', 'memory', 'disk', 'egress')),
+  meter text NOT NULL CHECK (meter IN ('uptime', 'cpu', 'memory', 'disk', 'egress', 'registry')),
   -- The price.
   rate_id text NOT NULL REFERENCES rates,
   -- Quantity × milliseconds; of an adjustment the difference from what was invoiced before.

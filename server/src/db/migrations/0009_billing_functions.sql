@@ -49,8 +49,9 @@ $$;
 -- their own.
 CREATE FUNCTION record_plan() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, created_at)
-  VALUES (NEW.id, 'epoch', NEW.rate_cpu_hour_micros, NEW.rate_memory_gb_hour_micros, NEW.rate_egress_gb_micros, NEW.created_at);
+  INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, registry_gb_hour_micros, created_at)
+  VALUES (NEW.id, 'epoch', NEW.rate_cpu_hour_micros, NEW.rate_memory_gb_hour_micros, NEW.rate_egress_gb_micros,
+    NEW.rate_registry_gb_hour_micros, NEW.created_at);
   IF NEW.is_default THEN
     PERFORM change_tenant_plan(t.id, NEW.id, billing_time(t.id, NEW.created_at))
     FROM (SELECT id FROM tenants WHERE plan_id IS NULL ORDER BY id FOR UPDATE) t;
@@ -106,33 +107,14 @@ BEGIN
   RETURN found;
 END $$;
 
--- Ends what a boot, or a machine's disk, uses: all meters of it at the same time, since they began together.
--- The lock, which starts of machines do not wait for, keeps a change of the tenant's plan from beginning
--- before this end.
+-- Ends what a boot, or a machine's disk, uses.
 CREATE FUNCTION close_usage(subject text, at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   used usage_intervals[];
-  part record;
-  is_first boolean := true;
 BEGIN
   SELECT array_agg(u ORDER BY u.id) INTO used FROM usage_intervals u
   WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
-  IF used IS NULL THEN RETURN; END IF;
-  PERFORM 1 FROM tenants t WHERE t.id = used[1].tenant_id FOR KEY SHARE;
-  FOR part IN SELECT * FROM rated_parts(
-    used[1].tenant_id, used[1].started_at, greatest(billing_time(used[1].tenant_id, at), used[1].started_at))
-  LOOP
-    IF is_first THEN
-      UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at
-      WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
-      is_first := false;
-    ELSE
-      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
-      SELECT u.tenant_id, u.machine_id, u.boot_id, u.attribution_id, u.meter, u.quantity, part.started_at, part.ended_at, part.rate_id,
-        u.recorded_at
-      FROM unnest(used) u;
-    END IF;
-  END LOOP;
+  PERFORM close_intervals(used, at);
 END $$;
 
 -- Records the use of all runs that a statement inserts together. An open run of a tenant without a test clock
@@ -351,6 +333,7 @@ CREATE FUNCTION usage_micros(
 ) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE meter WHEN 'cpu' THEN div(amount * rate.cpu_hour_micros, 3600000)
     WHEN 'memory' THEN div(amount * rate.memory_gb_hour_micros, 3686400000)
+    WHEN 'registry' THEN div(amount * rate.registry_gb_hour_micros, 3686400000)
     WHEN 'egress' THEN div(amount * rate.egress_gb_micros, 1073741824) ELSE 0 END
 $$;
 
@@ -367,10 +350,10 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     SELECT s.* FROM usage_subtotals s WHERE s.tenant_id = tenant AND s.month = (SELECT from_at AT TIME ZONE 'UTC' FROM month)::date),
   parts AS (
     SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at > (SELECT from_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress', 'registry') AND u.ended_at > (SELECT from_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
     UNION ALL
     SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.closed_in >= (SELECT cut FROM subtotal)
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress', 'registry') AND u.closed_in >= (SELECT cut FROM subtotal)
     UNION ALL
     SELECT u.meter, u.quantity, p.rate_id, p.started_at, p.ended_at
     FROM usage_intervals u
@@ -378,7 +361,7 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     LEFT JOIN nodes n ON n.id = m.node_id
     CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
       greatest(u.started_at, least(u.left_at, billing_time(tenant, least(real_at, CASE WHEN u.left_at IS NULL THEN n.last_heartbeat_at END))))) p
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at IS NULL),
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress', 'registry') AND u.ended_at IS NULL),
   amounts AS (
     SELECT p.meter, p.rate_id, p.quantity * greatest(0, floor(1000 * extract(epoch FROM
       least(p.ended_at, m.to_at) - greatest(p.started_at, m.from_at)))) AS amount
@@ -389,7 +372,7 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     SELECT u.meter, u.rate_id, u.quantity * (
       greatest(0, floor(1000 * extract(epoch FROM m.to_at - greatest(u.started_at, m.from_at))))
       - greatest(0, floor(1000 * extract(epoch FROM least(u.ended_at, m.until_at) - greatest(u.started_at, m.from_at)))))
-    FROM month m CROSS JOIN subtotal s JOIN usage_intervals u ON u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress')
+    FROM month m CROSS JOIN subtotal s JOIN usage_intervals u ON u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress', 'registry')
       AND u.ended_at > (SELECT to_at FROM month) AND u.closed_in - s.cut < 0),
   lines AS (SELECT meter, rate_id, sum(amount) AS amount FROM amounts GROUP BY 1, 2)
   SELECT least(coalesce(sum(usage_micros(l.meter, l.amount, r)), 0), 9007199254740991)::bigint
