@@ -4,7 +4,14 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import fc from "fast-check";
-import { canonicalReference, parseReference } from "./reference.ts";
+import {
+  canonicalReference,
+  isTag,
+  OWN_REGISTRY,
+  parsePackageReference,
+  parseReference,
+  parseRepository,
+} from "./reference.ts";
 
 const DIGEST = `sha256:${"0123456789abcdef".repeat(4)}`;
 
@@ -98,4 +105,80 @@ it("a password in a reference is not repeated by its refusal", () => {
       () => parseReference(text),
       (error: Error) => /image reference/.test(error.message) && !/mainsail/.test(error.message),
     );
+});
+
+const own = (repository: string, tag: string | null, digest: string | null = null) => ({
+  ...{ kind: "own", repository, tag, digest },
+  target: digest ?? tag ?? "",
+});
+
+const PACKAGES: Readonly<Record<string, ReturnType<typeof own>>> = {
+  web: own("tenants/tenant-1/web", "latest"),
+  "web:v1": own("tenants/tenant-1/web", "v1"),
+  "team/web:v1": own("tenants/tenant-1/team/web", "v1"),
+  [`web@${DIGEST}`]: own("tenants/tenant-1/web", null, DIGEST),
+  [`web:v1@${DIGEST}`]: own("tenants/tenant-1/web", "v1", DIGEST),
+  "library/base": own("library/base", "latest"),
+  "library/os/base:12": own("library/os/base", "12"),
+  "tenants/tenant-2/web:v1": own("tenants/tenant-2/web", "v1"),
+  [`${OWN_REGISTRY}/tenants/t/web@${DIGEST}`]: own("tenants/t/web", null, DIGEST),
+  [`${OWN_REGISTRY}/library/base:12`]: own("library/base", "12"),
+};
+
+for (const [text, expected] of Object.entries(PACKAGES))
+  it(`package ${text.slice(0, 40)} is in ${expected.repository}`, () =>
+    assert.deepEqual(parsePackageReference(text, "tenant-1"), expected));
+
+it("a package reference with a registry is an image reference of that registry", () => {
+  for (const text of ["ghcr.io/team/web:v1", "localhost/web", "127.0.0.1:5000/web", "local/web", "[::1]:5000/web"])
+    assert.deepEqual(parsePackageReference(text, "tenant-1"), { kind: "foreign", reference: parseReference(text) });
+});
+
+it("package references that name no repository are refused with the reason", () => {
+  const refused: readonly (readonly [string, RegExp])[] = [
+    ["", /it is empty/],
+    ["Web", /lower-case/],
+    ["web:", /tag/],
+    ["web@sha256:1", /sha256/],
+    [`web@${DIGEST}@${DIGEST}`, /sha256/],
+    ["tenants/tenant-2", /names no repository/],
+    ["library/", /names no repository/],
+    ["../tenant-2/web", /not valid/],
+    ["web/../../tenant-2/web", /lower-case/],
+    [`${OWN_REGISTRY}/web`, /names no repository/],
+    ["a".repeat(600), /longer/],
+    ["a".repeat(250), /lower-case/],
+  ];
+  for (const [text, why] of refused) assert.throws(() => parsePackageReference(text, "tenant-1"), why, text);
+});
+
+it("a repository is a tenant's or of the library", () => {
+  assert.deepEqual(parseRepository("tenants/t-1/team/web"), { tenantId: "t-1", name: "team/web" });
+  assert.deepEqual(parseRepository("library/web"), { tenantId: null, name: "web" });
+  for (const text of [
+    "",
+    "web",
+    "library",
+    "tenants/t",
+    "tenants//web",
+    "library/Web",
+    "library/web/",
+    "tenants/T/web",
+  ])
+    assert.equal(parseRepository(text), null, text);
+});
+
+it("a package reference never leaves the repositories that exist, whatever is sent", () => {
+  fc.assert(
+    fc.property(fc.string({ unit: "binary", maxLength: 60 }), (text) => {
+      let read: ReturnType<typeof parsePackageReference>;
+      try {
+        read = parsePackageReference(text, "tenant-1");
+      } catch (error) {
+        return error instanceof Error && error.message.includes("reference");
+      }
+      if (read.kind === "foreign") return read.reference.registry !== OWN_REGISTRY;
+      return parseRepository(read.repository) !== null && (read.tag === null || isTag(read.tag));
+    }),
+  );
 });

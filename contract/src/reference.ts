@@ -6,6 +6,8 @@
  * `localhost`. `local/…` is ours: an image made or imported on the node, which is never requested from a
  * registry.
  *
+ * References of packages are read here too: a name without a registry is in the registry of Flotilla itself.
+ *
  * Pure. Every error has a text for the user who typed the reference. A tag beside a digest is dropped,
  * because the digest alone determines what is fetched.
  */
@@ -63,6 +65,75 @@ export function parseReference(text: string): Reference {
   const target = digest ?? tag ?? "latest";
   const name = `${registry}/${repository}${digest === null ? ":" : "@"}${target}`;
   return { name, registry, repository, target, digest, isLocal };
+}
+
+/** The host of Flotilla's own registry on the link: only a server knows where it is. */
+export const OWN_REGISTRY = "flotilla.internal";
+
+/** A package in Flotilla's own registry, or an image reference that names another one. */
+export type PackageReference =
+  | {
+      readonly kind: "own";
+      /** `tenants/<tenantId>/<name>` or `library/<name>`. */
+      readonly repository: string;
+      /** The digest, or else the tag. */
+      readonly target: string;
+      /** null: only a digest was given. */
+      readonly tag: string | null;
+      readonly digest: string | null;
+    }
+  | { readonly kind: "foreign"; readonly reference: Reference };
+
+/**
+ * Reads the reference of a package as the tenant means it: a bare name is one of the tenant's own
+ * repositories. Whether the tenant may read it is not decided here. Throws an Error for users.
+ */
+export function parsePackageReference(text: string, tenantId: string): PackageReference {
+  const refuse = (why: string): never => {
+    throw new Error(`package reference ${shown(text)} is not valid: ${why}`);
+  };
+  const own = text.startsWith(`${OWN_REGISTRY}/`) ? text.slice(OWN_REGISTRY.length + 1) : text;
+  const first = own.slice(0, Math.max(0, own.indexOf("/")));
+  const isForeign = /[.:[]/.test(first) || first === "localhost" || first === "local";
+  if (isForeign && own === text) return { kind: "foreign", reference: parseReference(text) };
+  if (own === "") refuse("it is empty");
+  if (own.length > REFERENCE_CHARACTERS_MAX) refuse(`it is longer than ${REFERENCE_CHARACTERS_MAX} characters`);
+  const [beforeDigest = "", digest = null, ...moreDigests] = own.split("@");
+  if (digest !== null && (moreDigests.length > 0 || !DIGEST.test(digest)))
+    refuse("after @ it needs sha256: and 64 hexadecimal digits in lower case");
+  const { path, tag } = splitTag(beforeDigest);
+  if (tag !== null && !TAG.test(tag)) refuse("a tag has up to 128 letters, digits, '_', '.', '-'");
+  const isWhole = own !== text || first === "library" || first === "tenants";
+  const repository = isWhole ? path : `tenants/${tenantId}/${path}`;
+  if (parseRepository(repository) === null)
+    refuse(
+      isWhole
+        ? "it names no repository; write tenants/TENANT/NAME or library/NAME"
+        : "a name has lower-case letters and digits, with '.', '_', '-' or '/' between them",
+    );
+  const target = digest ?? tag ?? "latest";
+  return { kind: "own", repository, target, tag: tag ?? (digest === null ? "latest" : null), digest };
+}
+
+/** Whose a repository of Flotilla's own registry is; `tenantId` null: it is one of the library. */
+export interface RepositoryName {
+  readonly tenantId: string | null;
+  /** Without the tenant: `web`. */
+  readonly name: string;
+}
+
+/** null: Flotilla's own registry has no repository of such a name. */
+export function parseRepository(repository: string): RepositoryName | null {
+  if (repository.length > NAME_CHARACTERS_MAX) return null;
+  const parts = repository.split("/");
+  if (!parts.every((word) => PATH_WORD.test(word))) return null;
+  if (parts[0] === "library" && parts.length > 1) return { tenantId: null, name: parts.slice(1).join("/") };
+  if (parts[0] !== "tenants" || parts.length < 3) return null;
+  return { tenantId: parts[1] ?? "", name: parts.slice(2).join("/") };
+}
+
+export function isTag(text: string): boolean {
+  return TAG.test(text);
 }
 
 /**

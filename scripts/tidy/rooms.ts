@@ -51,6 +51,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       operations: ["api", "family.ts"],
       events: ["api", "family.ts", "json"],
       webhooks: ["api", "events", "family.ts", "secrets.ts"],
+      registry: [],
       machines: [
         "api",
         "auth",

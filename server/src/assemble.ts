@@ -37,6 +37,7 @@ import { OperationRunner } from "./operations/run.ts";
 import { countPools } from "./pools/store.ts";
 import { Loops } from "./reconcilers/driver.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
+import { Registry } from "./registry/registry.ts";
 import { openServices } from "./services.ts";
 import type { Metrics } from "./status/metrics.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
@@ -89,7 +90,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const families: readonly Family[] = familiesOf({
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
-    services: { ...machines, access, apps, idle },
+    services: { ...machines, access, apps, idle, registry: new Registry(context) },
     health: { ...options, ...nodesForHealth(context, settings, services.fleet) },
     server: thisServer(context),
   });

@@ -32,6 +32,7 @@ import { planFamily } from "./plans/family.ts";
 import { poolFamily } from "./pools/family.ts";
 import type { Loops } from "./reconcilers/driver.ts";
 import { loopFamily } from "./reconcilers/family.ts";
+import type { Registry } from "./registry/registry.ts";
 import { statusFamily } from "./status/family.ts";
 import type { HealthOptions } from "./status/routes.ts";
 import { tenantFamily } from "./tenants/family.ts";
@@ -43,7 +44,10 @@ import { webhookFamily } from "./webhooks/family.ts";
 
 export interface FamilyParts {
   readonly settings: ServerSettings;
-  readonly services: MachineServices & Pick<IngressServices, "access" | "apps" | "idle">;
+  readonly services: MachineServices &
+    Pick<IngressServices, "access" | "apps" | "idle"> & {
+      readonly registry: Registry;
+    };
   readonly keys: KeyCache;
   readonly health: HealthOptions;
   readonly server: ServerIdentity;
