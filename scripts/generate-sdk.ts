@@ -7,6 +7,7 @@
  * - The generated file contains types and paths only, no validation, because the server validates.
  * - Types have the names of contract/src/shapes.ts.
  */
+import { ADVICE } from "@flotilla/contract/advice";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { endpointList } from "@flotilla/contract/endpoints";
 import { shapes } from "@flotilla/contract/shapes";
@@ -45,6 +46,20 @@ ${methods}}
 
 ${types.join("\n")}`;
   return formatted(text);
+}
+
+/** The whole text of sdk/src/advice.ts. */
+export function generateAdvice(): string {
+  return formatted(`/**
+ * Printed by scripts/generate-sdk.ts from the contract; not edited by hand: change contract/src and run
+ * \`npm run golden\`.
+ * The codes of the API's refusals, each with what its caller can do.
+ */
+export const ADVICE = ${JSON.stringify(ADVICE)} as const;
+
+/** The server's code of a refusal. */
+export type ErrorCode = keyof typeof ADVICE;
+`);
 }
 
 function printType(name: string, schema: Schema): string {

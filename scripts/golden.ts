@@ -10,7 +10,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { generateLink } from "./generate-link.ts";
-import { generateSdk } from "./generate-sdk.ts";
+import { generateAdvice, generateSdk } from "./generate-sdk.ts";
 import { renderConfiguration } from "./render-configuration.ts";
 import { renderEndpoints } from "./render-endpoints.ts";
 import { renderStates } from "./render-states.ts";
@@ -25,6 +25,7 @@ const golden = new Map<string, string>([
   ["docs/configuration.md", renderConfiguration()],
   ["docs/endpoints.md", renderEndpoints()],
   ["docs/states.md", renderStates()],
+  ["sdk/src/advice.ts", generateAdvice()],
   ["sdk/src/generated.ts", generateSdk()],
 ]);
 if (!isCheck) golden.set(PHRASES_FILE, lowerCounts(readTree(root)));

@@ -19,6 +19,7 @@ export interface CallOptions<Query = undefined> {
   timeoutMs?: number | undefined;
   /**
    * Key of a POST: a repeated call with it within 24 hours gets the first call's answer and changes nothing.
+   * With one, the client itself retries the call.
    */
   idempotencyKey?: string | undefined;
   /** Additional request headers. */

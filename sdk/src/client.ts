@@ -6,9 +6,11 @@
  * - It uses only `fetch`, or what it is given instead, and other standard web interfaces, and imports nothing
  *   outside this folder at run time.
  * - A refusal and a call without an answer are both a FlotillaError.
- * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429,
- *   502, 503, 504) within SLOW_MS. What took longer to be refused would take as long again: a guest that
- *   hangs is given minutes.
+ * - GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429, 502,
+ *   503, 504) within SLOW_MS. What took longer to be refused would take as long again: a guest that hangs is
+ *   given minutes.
+ * - A POST is retried only with an idempotency key, which makes it happen once; then also when its answer was
+ *   lost, and while the first one still runs. A stream is never sent or asked for again.
  *
  * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile,
  * because Node's own fetch fails when nothing of an answer arrives for 300 s.
@@ -29,7 +31,10 @@ export {
   readLogRecords,
   type StreamEvent,
 } from "./events.ts";
-export { FlotillaError, type NoAnswerCode } from "./errors.ts";
+export type { ErrorCode } from "./advice.ts";
+export { type FailureCode, FlotillaError, type NoAnswerCode } from "./errors.ts";
+export { type Owned, ownedApp, ownedBranch, ownedMachine } from "./owned.ts";
+export { items } from "./pages.ts";
 export type * from "./generated.ts";
 
 type Fetch = (url: string, init: RequestInit) => Promise<Response>;
@@ -42,7 +47,7 @@ export interface FlotillaOptions {
    * for one that cannot be sent.
    */
   apiKey?: string | undefined;
-  /** How often a GET that was refused within ten seconds is retried; default 3. */
+  /** How often a GET, or a POST with an idempotency key, is retried that was refused within 10 s; default 3. */
   retries?: number | undefined;
   /** Timeout of calls without their own; default: none. */
   timeoutMs?: number | undefined;
@@ -220,18 +225,26 @@ export class Flotilla extends Methods {
    * retried.
    */
   async #answer(call: ApiCall, options: AnyOptions, signal: AbortSignal): Promise<Response> {
-    const isRepeatable = call.method === "GET" || call.method === "HEAD";
+    const retries = isRepeatable(call, options) ? this.#retries : 0;
     for (let tries = 0; ; tries++) {
       const sentAt = now();
-      const answer = await this.#fetch(this.#address(call.path, options.query), this.#init(call, options, signal));
-      if (!isRepeatable || tries >= this.#retries || !RETRIED_STATUSES.includes(answer.status)) return answer;
-      if (now() - sentAt >= SLOW_MS) return answer;
-      const pauseMs = retryAfterMs(answer) ?? RETRY_PAUSE_FIRST_MS * 2 ** tries;
-      if (pauseMs > RETRY_PAUSE_MAX_MS) return answer;
-      await answer.body?.cancel();
+      const answer = await this.#fetchOnce(call, options, signal).catch((error: unknown) => {
+        // The key makes sure that what is sent again is done once.
+        if (call.method !== "POST" || tries >= retries || signal.aborted) throw error;
+        return null;
+      });
+      if (answer !== null && (tries >= retries || !isNotNow(answer) || now() - sentAt >= SLOW_MS)) return answer;
+      const pauseMs = (answer && retryAfterMs(answer)) ?? RETRY_PAUSE_FIRST_MS * 2 ** tries;
+      if (answer !== null && pauseMs > RETRY_PAUSE_MAX_MS) return answer;
+      await answer?.body?.cancel();
       await pause(pauseMs, signal);
       signal.throwIfAborted();
     }
+  }
+
+  /** Also a fetch that throws at once rejects. */
+  async #fetchOnce(call: ApiCall, options: AnyOptions, signal: AbortSignal): Promise<Response> {
+    return this.#fetch(this.#address(call.path, options.query), this.#init(call, options, signal));
   }
 
   #address(path: string, query: unknown): string {
@@ -286,7 +299,7 @@ export class Flotilla extends Methods {
     if (isBrowser) return endWith(new WebSocket(address), options.signal, timeoutMs);
     const headers = { ...options.headers, ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) };
     // In Node the second parameter may hold request headers; the standard allows only subprotocols there.
-    return endWith(new WebSocket(address, { headers }), options.signal, timeoutMs);
+    return endWith(openWithHeaders(address, headers), options.signal, timeoutMs);
   }
 }
 
@@ -327,6 +340,12 @@ function endWith(socket: WebSocket, signal: AbortSignal | undefined, timeoutMs: 
   return socket;
 }
 
+/** The types of browsers do not know the second parameter of Node's. */
+function openWithHeaders(address: string, headers: Readonly<Record<string, string>>): WebSocket {
+  const NodeWebSocket = WebSocket as unknown as new (address: string, options: object) => WebSocket;
+  return new NodeWebSocket(address, { headers });
+}
+
 /** `fetch` would show the key in its error. */
 function requireHeaderText(apiKey: string): void {
   try {
@@ -350,6 +369,16 @@ async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {
   await answer.body?.cancel();
   return undefined;
 }
+
+/** Whether it may be sent twice: what changes nothing, or happens once for its idempotency key. */
+function isRepeatable(call: ApiCall, options: AnyOptions): boolean {
+  if (call.method === "GET" || call.method === "HEAD") return true;
+  const isStreamed = call.answer === "stream" || call.bytes instanceof ReadableStream;
+  return call.method === "POST" && options.idempotencyKey !== undefined && !isStreamed;
+}
+
+const isNotNow = (answer: Response): boolean =>
+  RETRIED_STATUSES.includes(answer.status) || answer.headers.get("x-error-code") === "idempotency_in_progress";
 
 /** `Retry-After` in either of its forms, in milliseconds from now; undefined when it is absent or invalid. */
 function retryAfterMs(answer: Response): number | undefined {

@@ -4,6 +4,7 @@
  * Always: `code` is for programs, `text` is the server's sentence for people. A call that got no answer has
  * status 0 and a NoAnswerCode.
  */
+import { ADVICE, type ErrorCode } from "./advice.ts";
 import type { RefusalDetails } from "./generated.ts";
 
 /**
@@ -12,6 +13,12 @@ import type { RefusalDetails } from "./generated.ts";
  */
 export type NoAnswerCode = "unreachable" | "timeout" | "aborted";
 
+/**
+ * What a `switch` over `code` may meet. Servers of later releases have further codes, and what is between
+ * caller and server its own statuses.
+ */
+export type FailureCode = ErrorCode | NoAnswerCode | "exec_failed" | (string & {});
+
 export class FlotillaError extends Error {
   /** The HTTP status; 0 when there was no answer. */
   readonly status: number;
@@ -19,7 +26,7 @@ export class FlotillaError extends Error {
    * The server's code of the refusal (header `x-error-code`), such as `not_found`; or a NoAnswerCode; or
    * `http_<status>`.
    */
-  readonly code: string;
+  readonly code: FailureCode;
   /** One sentence for people: what was refused, why, and what to do. */
   readonly text: string;
   /** The call's id in the server's log; null when there was no answer. */
@@ -52,7 +59,19 @@ export class FlotillaError extends Error {
     this.call = facts.call;
     this.details = facts.details ?? {};
   }
+
+  /** What the caller of any call with this code can do; null for a code that this release does not know. */
+  get advice(): string | null {
+    const advice: Readonly<Record<string, string>> = { ...ADVICE, ...NO_ANSWER_ADVICE };
+    return Object.hasOwn(advice, this.code) ? (advice[this.code] ?? null) : null;
+  }
 }
+
+const NO_ANSWER_ADVICE: Readonly<Record<NoAnswerCode, string>> = {
+  unreachable: "check the address, and whether the server runs",
+  timeout: "allow more time; the call may have been done",
+  aborted: "its caller cancelled it; it may have been done",
+};
 
 /** Max bytes of a refusal's body; more is not read. */
 const BODY_BYTES_MAX = 64 * 1024;

@@ -147,12 +147,45 @@ test("a GET that was refused only after long is not retried", async (t) => {
   assert.deepEqual([refused.status, peer.arrived.length], [502, 1]);
 });
 
-test("only GET is retried", async (t) => {
+test("without an idempotency key only GET is retried", async (t) => {
   const peer = await startPeer(t, reply(503, "", { "retry-after": "0" }));
   const flotilla = new Flotilla({ url: peer.url });
   await refusalOf(flotilla.startMachine("mach-1"));
   await refusalOf(flotilla.deleteMachine("mach-1"));
   assert.equal(peer.arrived.length, 2);
+});
+
+test("a POST with an idempotency key is sent again until it is answered, with the same key", async (t) => {
+  const peer = await startPeer(
+    t,
+    (_arrived, answer) => answer.destroy(),
+    reply(409, "the first still runs", { "x-error-code": "idempotency_in_progress", "retry-after": "0" }),
+    reply(503, "", { "retry-after": "0" }),
+    replyJson({ id: "mach-1" }, 201),
+  );
+  const flotilla = new Flotilla({ url: peer.url });
+  const body = { source: { type: "image", reference: "alpine" } } as const;
+  assert.equal((await flotilla.createMachine(body, { idempotencyKey: "once" })).id, "mach-1");
+  assert.deepEqual(
+    peer.arrived.map((call) => [call.headers["idempotency-key"], JSON.parse(String(call.body))]),
+    Array.from({ length: 4 }, () => ["once", body]),
+  );
+});
+
+test("a refusal that no pause changes, and a stream, are not sent again with their key", async (t) => {
+  const peer = await startPeer(t, reply(409, "", { "x-error-code": "name_taken" }), reply(503));
+  const flotilla = new Flotilla({ url: peer.url });
+  const body = { source: { type: "image", reference: "alpine" } } as const;
+  assert.equal((await refusalOf(flotilla.createMachine(body, { idempotencyKey: "a" }))).code, "name_taken");
+  assert.equal((await refusalOf(flotilla.execStream("m", { command: "x" }, { idempotencyKey: "b" }))).status, 503);
+  assert.equal(peer.arrived.length, 2);
+});
+
+test("a refusal has advice for its code, and none for a code of a later release", async (t) => {
+  const peer = await startPeer(t, reply(404, "", { "x-error-code": "not_found" }), reply(418));
+  const flotilla = new Flotilla({ url: peer.url });
+  assert.match((await refusalOf(flotilla.getMachine("m"))).advice ?? "", /lists show/);
+  assert.equal((await refusalOf(flotilla.getMachine("m"))).advice, null);
 });
 
 test("a call without an answer says whether nothing listens, the timeout passed or the caller cancelled", async (t) => {

@@ -7,12 +7,14 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { endpointList } from "@flotilla/contract/endpoints";
-import { generateSdk } from "../../scripts/generate-sdk.ts";
+import { generateAdvice, generateSdk } from "../../scripts/generate-sdk.ts";
 import { Flotilla } from "../src/client.ts";
 
 test("the checked-in methods and types are what the contract prints; `npm run golden` refreshes them", () => {
   const printed = new URL("../src/generated.ts", import.meta.url);
   assert.equal(readFileSync(printed, "utf8"), generateSdk());
+  const advice = new URL("../src/advice.ts", import.meta.url);
+  assert.equal(readFileSync(advice, "utf8"), generateAdvice());
 });
 
 test("every endpoint has a method of its name that sends its method and path", async () => {
