@@ -173,6 +173,7 @@ export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 
 export const UpdateMachineRequest = Type.Object({
   disruption: optional(oneOf(DISRUPTIONS, DISRUPTION_TEXT)),
+  ttlSeconds: optional(int64({ description: "delete this long after creation; 0: never" })),
 });
 export type UpdateMachineRequest = Static<typeof UpdateMachineRequest>;
 

@@ -4252,6 +4252,8 @@ export interface UpdateMachineRequest {
    * stopped; default: migrate
    */
   disruption?: "migrate" | "restart" | "stop" | null | undefined;
+  /** delete this long after creation; 0: never */
+  ttlSeconds?: number | null | undefined;
 }
 
 export interface UpdatePlanRequest {

@@ -206,6 +206,23 @@ test("a machine that is older than its ttl is deleted in any state", async () =>
   assert.equal(usage.status, 200);
 });
 
+test("a machine whose owner changes its ttl is deleted when that is over, and never with 0", async () => {
+  const extended = await machine({ ttlSeconds: 60 });
+  const shortened = await machine({ ttlSeconds: 7200 });
+  const kept = await machine({ ttlSeconds: 60 });
+  for (const [id, ttlSeconds] of [
+    [extended, 7200],
+    [shortened, 60],
+    [kept, 0],
+  ] as const) {
+    const changed = await client.patch(`/v1/machines/${id}`, { ttlSeconds });
+    assert.deepEqual([changed.status, changed.json.ttlSeconds], [200, ttlSeconds]);
+    await makeOlder(id, 3600);
+  }
+  await sweep();
+  assert.deepEqual([await isGone(extended), await isGone(shortened), await isGone(kept)], [false, true, false]);
+});
+
 test("lifetimes of any size, and of nothing, are accepted", async () => {
   const ids = [
     await machine({ autoStopSeconds: Number.MAX_SAFE_INTEGER, ttlSeconds: Number.MAX_SAFE_INTEGER }),

@@ -87,8 +87,11 @@ function addMoveCommands(tree: Tree, machine: Command): void {
   });
   addVerb(tree, machine, {
     usage: "update <machines...>",
-    summary: "change what a move or a drain may do to machines while they run",
-    options: (command) => command.addOption(disruption()),
+    summary: "change what a move or a drain may do to machines while they run, or when they are deleted",
+    options: (command) =>
+      command
+        .addOption(disruption())
+        .option("--ttl <time>", "delete them this long after their creation, such as 2h; 0s: never", seconds),
     load: () => import("./update.ts"),
   });
 }

@@ -8,12 +8,19 @@ import { findMachine } from "./find.ts";
 
 export interface UpdateOptions {
   readonly disruption?: "migrate" | "restart" | "stop";
+  /** Seconds. */
+  readonly ttl?: number;
 }
 
-export async function run(call: Call, references: readonly string[], { disruption }: UpdateOptions): Promise<void> {
-  if (disruption === undefined) throw usage("there is nothing to change", "name it, such as --disruption restart");
+export async function run(call: Call, references: readonly string[], options: UpdateOptions): Promise<void> {
+  const { disruption, ttl } = options;
+  if (disruption === undefined && ttl === undefined)
+    throw usage("there is nothing to change", "name it, such as --disruption restart");
   const flotilla = call.flotilla();
-  const request: UpdateMachineRequest = { disruption };
+  const request: UpdateMachineRequest = {
+    ...(disruption === undefined ? {} : { disruption }),
+    ...(ttl === undefined ? {} : { ttlSeconds: ttl }),
+  };
   const found: MachineInfo[] = [];
   for (const reference of references) found.push(await findMachine(flotilla, reference));
   for (const { id } of found) {

@@ -400,12 +400,18 @@ export async function updateDescription(
     id,
     disruption,
     isBranchable,
-  }: MachineName & { readonly disruption: Disruption | null; readonly isBranchable: boolean | null },
+    ttlSeconds,
+  }: MachineName & {
+    readonly disruption: Disruption | null;
+    readonly isBranchable: boolean | null;
+    readonly ttlSeconds: number | null;
+  },
 ): Promise<MachineRecord | undefined> {
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH updated AS (
       UPDATE machines SET disruption = coalesce(${disruption}, disruption),
-        is_branchable = coalesce(${isBranchable}::boolean, is_branchable), revision = revision + 1,
+        is_branchable = coalesce(${isBranchable}::boolean, is_branchable),
+        ttl_seconds = coalesce(${ttlSeconds}::bigint, ttl_seconds), revision = revision + 1,
         updated_at = ${instantOf(context.clock.now())}
       WHERE id = ${id} AND tenant_id = ${tenantId} AND deleted_at IS NULL RETURNING *)
     SELECT ${MACHINE_COLUMNS} FROM updated m LEFT JOIN nodes n ON n.id = m.node_id`);

@@ -18,12 +18,14 @@ export async function updateMachine(
 ): Promise<MachineRecord> {
   const { context, cache } = services;
   const disruption = request.disruption ?? null;
+  const ttlSeconds = request.ttlSeconds ?? null;
   const [machine] = await cache.keep([id], async () => {
-    const updated = await updateDescription(context, { tenantId, id, disruption, isBranchable: null });
+    const updated = await updateDescription(context, { tenantId, id, disruption, isBranchable: null, ttlSeconds });
     return updated === undefined ? [] : [updated];
   });
   if (machine === undefined) throw machineNotFound(id);
-  if (machine.desiredState === "running" && machine.nodeId !== null)
+  // The node of a machine is not told when it is deleted.
+  if (disruption !== null && machine.desiredState === "running" && machine.nodeId !== null)
     services.inBackground(`what moves do to ${id}`, () => converge(services, machine, { waitMs: 0 }));
   return machine;
 }
@@ -34,7 +36,8 @@ export async function makeBranchable(
   { tenantId, id }: MachineName,
 ): Promise<void> {
   const [machine] = await cache.keep([id], async () => {
-    const updated = await updateDescription(context, { tenantId, id, disruption: null, isBranchable: true });
+    const change = { disruption: null, isBranchable: true, ttlSeconds: null };
+    const updated = await updateDescription(context, { tenantId, id, ...change });
     return updated === undefined ? [] : [updated];
   });
   if (machine === undefined) throw machineNotFound(id);

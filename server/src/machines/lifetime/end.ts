@@ -55,13 +55,14 @@ async function stop(
   return true;
 }
 
-/** Deletes it in any state; false when it was deleted already. */
+/** Deletes it in any state; false when it was deleted already, or its owner has given it more time. */
 export async function removeExpired(
   services: ConvergeServices & Pick<MachineServices, "inBackground">,
   name: MachineName,
 ): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, name.id);
-  if (machine === undefined || machine.deletedAt !== null) return false;
+  if (machine === undefined || machine.deletedAt !== null || !isExpired(machine, services.context.clock.now()))
+    return false;
   if ((await deleteIfMade(services, name)) === undefined) return false;
   services.context.log.info(
     { machineId: name.id, ttlSeconds: machine.ttlSeconds },
@@ -69,3 +70,6 @@ export async function removeExpired(
   );
   return true;
 }
+
+const isExpired = ({ ttlSeconds, createdAt }: MachineRecord, now: number): boolean =>
+  ttlSeconds !== null && ttlSeconds > 0 && now >= createdAt + ttlSeconds * 1000;
