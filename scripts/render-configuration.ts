@@ -9,6 +9,7 @@ const PROGRAM_TEXTS: Readonly<Record<Program, string>> = {
   server: "`flotilla server`",
   ingress: "`flotilla ingress`",
   node: "`flotilla node`",
+  e2b: "`flotilla e2b`",
   cli: "every other command",
 };
 

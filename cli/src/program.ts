@@ -98,6 +98,10 @@ export function buildProgram(tree: Tree): Command {
     summary: "print this program's version and the server's",
     load: () => import("./version.ts"),
   });
+  addProgram(tree, root, "e2b", "run only the gateway for E2B's clients, beside a server").option(
+    "--support",
+    "print what of E2B's interface is served, and for which versions of its clients",
+  );
   return root.addHelpText(
     "after",
     `

@@ -1,7 +1,7 @@
 /**
  * The form of a setting. The settings themselves are in settings.ts.
  */
-export type Program = "up" | "server" | "ingress" | "node" | "cli";
+export type Program = "up" | "server" | "ingress" | "node" | "e2b" | "cli";
 
 export interface Setting<T> {
   /** The environment variable. */

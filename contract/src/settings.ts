@@ -50,7 +50,7 @@ export const settings = {
   dataDirectory: setting<string>({
     env: "FLOTILLA_DATA_DIR",
     flag: "data-dir",
-    programs: ["up", "server", "node", "cli"],
+    programs: ["up", "server", "node", "e2b", "cli"],
     meaning: "where persistent data is kept: database, keys, images, disks",
     defaultText: "$XDG_DATA_HOME/flotilla, else ~/.local/share/flotilla",
     parse: (value, environment) =>
@@ -129,7 +129,7 @@ export const settings = {
   logLevel: setting<"debug" | "info" | "warn" | "error" | "silent">({
     env: "FLOTILLA_LOG_LEVEL",
     flag: "log-level",
-    programs: ["up", "server", "ingress", "node"],
+    programs: ["up", "server", "ingress", "node", "e2b"],
     meaning:
       "the lowest level that is logged, as JSON lines on standard error (`flotilla node` on a terminal: as text)",
     defaultText: "info",
@@ -249,7 +249,7 @@ export const settings = {
   serverUrl: setting<string>({
     env: "FLOTILLA_URL",
     flag: "url",
-    programs: ["node", "cli"],
+    programs: ["node", "e2b", "cli"],
     meaning: "the server to talk to",
     defaultText: "what `flotilla login` saved, else http://127.0.0.1:8080",
     parse: (value) => {
@@ -397,6 +397,28 @@ export const settings = {
       if (value === undefined) return null;
       if (!/^\d{1,9}$/.test(value)) throw new Error("expected a user id");
       return Number(value);
+    },
+  }),
+  e2bListen: setting<ListenAddress | null>({
+    env: "FLOTILLA_E2B_LISTEN",
+    flag: "e2b-listen",
+    programs: ["up", "e2b"],
+    meaning: "where the gateway for E2B's clients listens, such as 127.0.0.1:3000 (docs/e2b.md)",
+    defaultText: "`flotilla e2b`: 127.0.0.1:3000; `flotilla up`: nowhere",
+    parse: (value) => (value === undefined ? null : parseListenAddress(value)),
+  }),
+  e2bDomain: setting<string | null>({
+    env: "FLOTILLA_E2B_DOMAIN",
+    flag: "e2b-domain",
+    programs: ["up", "e2b"],
+    meaning:
+      "the domain below which each port of a sandbox has its host, 3000-ID.DOMAIN, and whose hosts lead to the gateway; it may have a port",
+    defaultText: "localhost, with the gateway's port",
+    parse: (value) => {
+      if (value === undefined) return null;
+      if (!/^[a-z0-9-]+(\.[a-z0-9-]+)*(:\d{1,5})?$/.test(value))
+        throw new Error("expected a domain such as e2b.example.com");
+      return value;
     },
   }),
   apiKey: setting<string | null>({

@@ -116,7 +116,7 @@ export const STAGES: readonly (readonly string[])[] = [
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {
-  const found = globSync("{base,contract,server,node,guest,sdk,cli,test,scripts,bench}/**/*.test.ts", {
+  const found = globSync("{base,contract,server,node,guest,sdk,gateway,cli,test,scripts,bench}/**/*.test.ts", {
     cwd: root,
     exclude: (name) => name.includes("node_modules"),
   });

@@ -16,7 +16,19 @@ interface Member {
   readonly advice: string;
 }
 
-const EVERY_MEMBER = ["base", "contract", "server", "node", "sdk", "cli", "guest", "test", "bench", "scripts"];
+const EVERY_MEMBER = [
+  "base",
+  "contract",
+  "server",
+  "node",
+  "sdk",
+  "cli",
+  "gateway",
+  "guest",
+  "test",
+  "bench",
+  "scripts",
+];
 
 const MEMBERS: Readonly<Record<string, Member>> = {
   base: { members: [], advice: "base is below every program: move what both need into it" },
@@ -31,6 +43,10 @@ const MEMBERS: Readonly<Record<string, Member>> = {
   },
   sdk: { members: [], types: ["contract"], advice: "the sdk runs anywhere: it takes only types from contract" },
   cli: { members: ["base", "contract", "sdk"], advice: "the command line reaches the server through sdk" },
+  gateway: {
+    members: ["base", "contract", "sdk"],
+    advice: "a gateway is a program over the public API: it reaches the server through sdk",
+  },
   console: { members: ["sdk"], types: ["contract"], advice: "the console reaches the server through sdk" },
   guest: {
     members: ["base", "contract", "node", "test"],
@@ -45,10 +61,11 @@ const MEMBERS: Readonly<Record<string, Member>> = {
 const WITHOUT_PACKAGES = ["base", "node", "sdk"];
 
 /**
- * The only file of contract that the command line may import at runtime: everything else comes through the
+ * Members over the public API, and what they may import of contract at runtime: the rest comes through the
  * sdk.
  */
-const CLI_FROM_CONTRACT = ["contract/src/settings.ts"];
+const CALLERS = ["cli", "gateway"];
+const CALLERS_FROM_CONTRACT = ["contract/src/settings.ts"];
 
 /** Refused imports of all files. */
 export function checkDirections(tree: Tree): Finding[] {
@@ -87,9 +104,9 @@ function refusalOf(source: Source, edge: ImportEdge, tree: Tree): string | null 
   if (other !== member && !isTest(source.path)) {
     const isAllowed = rules.members.includes(other) || (edge.isTypeOnly && (rules.types ?? []).includes(other));
     if (!isAllowed) return `${member} does not import ${other}: ${rules.advice}`;
-    const isSidestep = member === "cli" && other === "contract" && !edge.isTypeOnly;
-    if (isSidestep && !CLI_FROM_CONTRACT.includes(edge.target))
-      return `cli takes from contract only its settings, and types: ${rules.advice}`;
+    const isSidestep = CALLERS.includes(member) && other === "contract" && !edge.isTypeOnly;
+    if (isSidestep && !CALLERS_FROM_CONTRACT.includes(edge.target))
+      return `${member} takes from contract only its settings, and types: ${rules.advice}`;
   }
   if (isTest(edge.target) && !isTest(source.path)) return "code does not import tests";
   return pureRefusal(source.path, edge, edge.target);
@@ -138,10 +155,19 @@ function memberOf(path: string): string {
 }
 
 function packagesOf(tree: Tree, member: string): string[] {
-  const text = tree.files.get(member === "." ? "package.json" : `${member}/package.json`);
+  if (member === ".") return listedIn(tree.files.get("package.json"), member);
+  return MEMBER_FILES.flatMap((file) => listedIn(tree.files.get(`${member}/${file}`), member));
+}
+
+/** Each gateway is a package in the folder of all, and so are packages that only some tests need. */
+const MEMBER_FILES = ["package.json", "e2b/package.json"];
+
+function listedIn(text: string | undefined, member: string): string[] {
   if (text === undefined) return [];
   const listed = JSON.parse(text) as Readonly<Record<string, Readonly<Record<string, string>> | undefined>>;
-  const kinds =
-    member === "." ? ["dependencies", "devDependencies"] : ["dependencies", "optionalDependencies", "peerDependencies"];
+  const hasTests = member === "." || member === "test";
+  const kinds = hasTests
+    ? ["dependencies", "devDependencies"]
+    : ["dependencies", "optionalDependencies", "peerDependencies"];
   return kinds.flatMap((kind) => Object.keys(listed[kind] ?? {}));
 }

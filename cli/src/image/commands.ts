@@ -17,7 +17,8 @@ export function addImageCommands(tree: Tree, root: Command): void {
   });
   addVerb(tree, image, {
     usage: "make-local <kind>",
-    summary: "make an image from this machine's Debian packages: python, node or debian (needs an admin key)",
+    summary:
+      "make an image from this machine's Debian packages: python, node, debian, e2b-base or e2b-code-interpreter (needs an admin key)",
     options: (command) =>
       command.option("--name <reference>", "the image's name (default: local/<kind>)").addHelpText(
         "after",

@@ -21,7 +21,7 @@ export interface MakeLocalOptions {
 }
 
 /** The kinds that the script has recipes for. */
-const KINDS: readonly string[] = ["python", "node", "debian"];
+const KINDS: readonly string[] = ["python", "node", "debian", "e2b-base", "e2b-code-interpreter"];
 const LINES_SHOWN = 20;
 const SCRIPT = fileURLToPath(new URL("../../../scripts/make-local-image", import.meta.url));
 

@@ -25,7 +25,8 @@ export function addKeyCommands(tree: Tree, root: Command): void {
           "when it stops working, such as 15m or 30d (default: with your own key)",
           seconds,
         )
-        .option("--tenant <tenant>", "whose key it is; needs an admin's key"),
+        .option("--tenant <tenant>", "whose key it is; needs an admin's key")
+        .option("--e2b", "print it in the spelling that E2B's clients accept"),
     load: () => import("./create.ts"),
   });
   addVerb(tree, key, {

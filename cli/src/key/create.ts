@@ -12,7 +12,11 @@ export interface CreateKeyOptions {
   /** Seconds. */
   readonly expiresIn?: number;
   readonly tenant?: string;
+  readonly e2b?: boolean;
 }
+
+/** The same key as `e2b_` and hexadecimal digits, the only form that some of E2B's clients take. */
+const inE2bForm = (key: string): string => `e2b_${Buffer.from(key.replace(/^smk_/, ""), "base64url").toString("hex")}`;
 
 export async function run(call: Call, _operands: readonly string[], options: CreateKeyOptions): Promise<void> {
   const flotilla = call.flotilla();
@@ -22,7 +26,8 @@ export async function run(call: Call, _operands: readonly string[], options: Cre
     ...(options.expiresIn === undefined ? {} : { expiresInSeconds: options.expiresIn }),
     ...(await queryOfTenant(flotilla, options.tenant)),
   });
-  if (call.output.isJson) return call.output.json(created);
-  call.output.line(created.key);
+  const shown = options.e2b === true ? { ...created, key: inE2bForm(created.key) } : created;
+  if (call.output.isJson) return call.output.json(shown);
+  call.output.line(shown.key);
   call.output.note(`${created.id}: save it now, it is not shown again`);
 }

@@ -33,6 +33,8 @@ export function readConfig(environment: Environment, options: Readonly<Record<st
       /** null: the server runs its own. */
       databaseUrl: parsed.databaseUrl,
       driver: parsed.driver,
+      /** null: without the gateway for E2B's clients. */
+      e2bListen: parsed.e2bListen,
       dataDirectory: resolve(parsed.dataDirectory),
       cacheDirectory: resolve(parsed.cacheDirectory),
       /** The environment, including the flags. */

@@ -22,6 +22,7 @@ export const SERVER_MAIN = `${ROOT}server/src/main.ts`;
 export const INGRESS_MAIN = `${ROOT}server/src/ingress-main.ts`;
 export const BACKUP_MAIN = `${ROOT}server/src/backup/main.ts`;
 export const SUSPEND_MAIN = `${ROOT}node/src/suspend-main.ts`;
+export const E2B_MAIN = `${ROOT}gateway/e2b/src/main.ts`;
 export const NODE_MAIN = `${ROOT}node/src/main.ts`;
 
 /** The command that runs one of these programs. */
@@ -46,7 +47,9 @@ const isBelow = (path: string, other: string): boolean => path === other || path
 const NOT_FOR_SERVER = [settings.apiKey.env, settings.serverUrl.env, settings.nodeId.env];
 const NOT_FOR_INGRESS = [...NOT_FOR_SERVER, settings.joinToken.env];
 const NOT_FOR_NODE = [settings.apiKey.env, settings.databaseUrl.env, settings.listen.env];
-const HIDDEN = { server: NOT_FOR_SERVER, ingress: NOT_FOR_INGRESS, node: NOT_FOR_NODE };
+/** It uses its callers' keys. */
+const NOT_FOR_E2B = [settings.apiKey.env, settings.databaseUrl.env, settings.joinToken.env];
+const HIDDEN = { server: NOT_FOR_SERVER, ingress: NOT_FOR_INGRESS, node: NOT_FOR_NODE, e2b: NOT_FOR_E2B };
 
 /** The environment of a program: this process's, without what it must not see, plus `set`. */
 export function childEnvironment(

@@ -27,13 +27,22 @@ import { addressText, besideForNodes, isFree, localUrl, requireFree } from "./ad
 import { readConfig, type UpConfig } from "./config.ts";
 import { requireDirectory } from "./directory.ts";
 import { greeting } from "./greeting.ts";
-import { childEnvironment, nodeLaunch, programCommand, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
+import {
+  childEnvironment,
+  E2B_MAIN,
+  nodeLaunch,
+  programCommand,
+  programDirectories,
+  ROOT,
+  SERVER_MAIN,
+} from "./launch.ts";
 import { lastLines, openLog } from "./logs.ts";
 import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
 import { AS_THIS_USER, endLast, type ServerLaunch, serverLaunch } from "./server-user.ts";
 import { StopRequests } from "./stop-requests.ts";
 
 const NODE_GRACE_MS = 20_000;
+const E2B_GRACE_MS = 5_000;
 const SERVER_GRACE_MS = 40_000;
 const NODE_SEEN_MS = 15_000;
 const NODE_SEEN_PERIOD_MS = 500;
@@ -61,6 +70,8 @@ export async function run(call: Call, _operands: readonly string[], options: Rec
   }
 }
 
+type ProgramName = "server" | "node" | "e2b";
+
 class Up {
   readonly #call: Call;
   readonly #config: UpConfig;
@@ -69,6 +80,7 @@ class Up {
   readonly #logDirectory: string | null;
   #asServer: ServerLaunch = AS_THIS_USER;
   #node: Program | null = null;
+  #e2b: Program | null = null;
   #server: Program | null = null;
   #isStopping = false;
 
@@ -101,6 +113,8 @@ class Up {
     await this.#begin("node", this.#node);
     await this.#isServing(url);
     if (this.#isStopping) return;
+    if (this.#config.e2bListen !== null) await this.#startE2b(url, this.#config.e2bListen);
+    if (this.#isStopping) return;
     const lines = greeting({
       url,
       dataDirectory: this.#config.dataDirectory,
@@ -117,6 +131,7 @@ class Up {
 
   async stop(): Promise<void> {
     this.#isStopping = true;
+    await this.#e2b?.stop(E2B_GRACE_MS);
     await this.#node?.stop(NODE_GRACE_MS);
     await this.#server?.stop(SERVER_GRACE_MS);
   }
@@ -157,6 +172,19 @@ class Up {
     return { url, nodeSocket, adminKey: ready.adminKey };
   }
 
+  async #startE2b(url: string, listen: NonNullable<UpConfig["e2bListen"]>): Promise<void> {
+    await requireFree(listen, this.#call.world.clock);
+    const own = { ...this.#shared(), [settings.serverUrl.env]: url, [settings.e2bListen.env]: addressText(listen) };
+    this.#e2b = this.#program("e2b", {
+      command: programCommand(E2B_MAIN),
+      environment: childEnvironment(this.#config.environment, "e2b", own),
+      readyKind: "listening",
+      hasOwnSession: true,
+    });
+    const ready = await this.#begin("e2b", this.#e2b);
+    if (ready.kind === "listening") this.#call.output.note(`flotilla: E2B's clients are served at ${ready.url}`);
+  }
+
   /**
    * Where the server listens for nodes of this host, unless that is configured. Not with the database of
    * several servers: what one announces there, nodes of all hosts connect to.
@@ -190,13 +218,13 @@ class Up {
     };
   }
 
-  #program(name: "server" | "node", spec: Omit<ProgramSpec, "name" | "log">): Program {
+  #program(name: ProgramName, spec: Omit<ProgramSpec, "name" | "log">): Program {
     const log = this.#logDirectory === null ? "inherit" : this.#openLog(this.#logDirectory, name);
     const report = (line: string): void => this.#call.output.note(`flotilla: ${line}`);
     return new Program({ ...spec, name: `the ${name}`, log }, { clock: this.#call.world.clock, report });
   }
 
-  #openLog(directory: string, name: "server" | "node"): number {
+  #openLog(directory: string, name: ProgramName): number {
     try {
       return openLog(directory, name, this.#call.world.clock);
     } catch (error) {
@@ -204,7 +232,7 @@ class Up {
     }
   }
 
-  async #begin(name: "server" | "node", program: Program): Promise<ReadyMessage> {
+  async #begin(name: ProgramName, program: Program): Promise<ReadyMessage> {
     using _progress = this.#call.output.progress(`starting the ${name}`);
     try {
       return await program.start();
@@ -214,7 +242,7 @@ class Up {
   }
 
   /** With the program's last log lines, and where the log is. */
-  #explained(name: "server" | "node", what: string): Failure {
+  #explained(name: ProgramName, what: string): Failure {
     if (this.#logDirectory === null) return new Failure(what, "see its messages above");
     const lines = lastLines(this.#logDirectory, name).join(" | ");
     return new Failure(`${what}; its last lines: ${lines}`, `its log is ${this.#logDirectory}/${name}.log`);

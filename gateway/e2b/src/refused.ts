@@ -1,0 +1,48 @@
+/**
+ * Refusals as E2B's clients read them: `{"code": <status>, "message": "…"}`, and what each error of the API
+ * is for them. Pure.
+ */
+import { FlotillaError } from "@flotilla/sdk";
+
+export class Refused extends Error {
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+
+  get body(): { readonly code: number; readonly message: string } {
+    return { code: this.status, message: this.message };
+  }
+}
+
+/** What is not served: it is named, and answered at once. */
+export const notImplemented = (what: string): Refused => new Refused(501, `${what} is not implemented by Flotilla`);
+
+export const notFound = (sandboxId: string): Refused => new Refused(404, `Sandbox "${sandboxId}" doesn't exist`);
+
+/** The statuses that differ from the API's own. */
+const STATUSES: Readonly<Record<string, number>> = {
+  invalid_body: 400,
+  payment_required: 403,
+  quota_exceeded: 429,
+  no_capacity: 503,
+  image_not_found: 404,
+  image_refused: 403,
+  image_not_allowed: 403,
+  image_wrong_platform: 400,
+  image_not_cached: 404,
+  start_failed: 503,
+};
+
+/** undefined: it is a bug of ours. */
+export function refusedBy(error: unknown): Refused | undefined {
+  if (error instanceof Refused) return error;
+  if (!(error instanceof FlotillaError)) return undefined;
+  const status = STATUSES[error.code] ?? (error.status === 0 ? 503 : error.status);
+  return new Refused(status, error.text);
+}
+
+/** What the edge of E2B answers for a sandbox that is gone or paused. */
+export const goneBody = (sandboxId: string) => ({ sandboxId, message: "The sandbox was not found", code: 502 });

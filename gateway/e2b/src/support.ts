@@ -1,0 +1,53 @@
+/**
+ * What of E2B's interface is served, and the versions of its clients that were tested: one table, printed by
+ * `flotilla e2b --support`. Pure.
+ */
+interface Method {
+  readonly name: string;
+  readonly state: "yes" | "partly" | "no";
+  /** What differs, or what is answered instead. */
+  readonly note: string;
+}
+
+const yes = (name: string, note = ""): Method => ({ name, state: "yes", note });
+const partly = (name: string, note: string): Method => ({ name, state: "partly", note });
+const no = (name: string, note = "501"): Method => ({ name, state: "no", note });
+
+/** Versions of E2B's packages whose story passes: test/e2b. */
+const TESTED = ["e2b 2.21.0", "e2b 2.30.5", "e2b 2.45.0", "e2b 2.50.0", "e2b 2.51.0"] as const;
+
+const METHODS: readonly Method[] = [
+  yes("Sandbox.create", "300 s, with internet, killed at its end; the image needs python3 and bash"),
+  partly("Sandbox.create network", "denyOut of everything with allowOut; no rules, proxies, masks"),
+  no("Sandbox.create volumeMounts, mcp, iam"),
+  yes("Sandbox.connect", "extends the time only"),
+  yes("Sandbox.list", "state, metadata, template, order, pages"),
+  yes("Sandbox.getInfo, isRunning, setTimeout, kill"),
+  yes("Sandbox.pause, betaPause, resume", "with memory, or the disk alone"),
+  partly("lifecycle onTimeout: pause", "by the gateway; without one the sandbox is deleted a day after its end"),
+  no("lifecycle autoResume", "a paused sandbox answers 502 until connect"),
+  partly("Sandbox.fork", "up to 64"),
+  partly("Sandbox.createSnapshot, listSnapshots, deleteSnapshot", "a sandbox from one has the metadata of its source"),
+  partly("Sandbox.getMetrics", "one sample: now"),
+  no("Sandbox.updateNetwork"),
+  yes("commands.run, list, kill, sendStdin, closeStdin, connect"),
+  yes("pty.create, connect, sendInput, resize, kill"),
+  yes("files.read, write, list, getInfo, exists, makeDir, rename, remove"),
+  yes("files.watchDir", "also the polled form"),
+  yes("files metadata, gzip, octet streams, ranges"),
+  yes("downloadUrl, uploadUrl", "after a restart of the gateway, once the sandbox was connected to"),
+  yes("getHost", "any port, also of the sandbox's loopback; the domain must lead to the gateway"),
+  partly("code interpreter: runCode, contexts", "Python and JavaScript"),
+  no("Template.build, tags, aliases"),
+  no("volumes, secrets"),
+];
+
+/** The table as text. */
+export function supportTable(): string {
+  const rows = METHODS.map(({ name, state, note }) => [name, state, note]);
+  const widths = [0, 1].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const lines = rows.map(([name = "", state = "", note = ""]) =>
+    `${name.padEnd(widths[0] ?? 0)}  ${state.padEnd(widths[1] ?? 0)}  ${note}`.trimEnd(),
+  );
+  return [...lines, "", `tested with: ${TESTED.join(", ")}`].join("\n");
+}
