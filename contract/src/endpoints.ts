@@ -21,6 +21,7 @@ import { operationEndpoints } from "./operations.ts";
 import { placementEndpoints } from "./placement.ts";
 import { planEndpoints } from "./plans.ts";
 import { poolEndpoints } from "./pools.ts";
+import { registryEndpoints } from "./registry.ts";
 import { tenantEndpoints } from "./tenants.ts";
 import { usageEndpoints } from "./usage.ts";
 import { volumeEndpoints } from "./volumes.ts";
@@ -40,6 +41,7 @@ export const endpoints = {
   ...branchEndpoints,
   ...checkpointEndpoints,
   ...imageEndpoints,
+  ...registryEndpoints,
   ...appEndpoints,
   ...nodeEndpoints,
   ...loopEndpoints,

@@ -24,6 +24,7 @@ export const OPERATION_KINDS = [
   "machine checkpoint",
   "machine move",
   "image pull",
+  "registry collection",
 ] as const;
 export type OperationKind = (typeof OPERATION_KINDS)[number];
 

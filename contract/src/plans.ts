@@ -52,6 +52,7 @@ export const PlanInfo = Type.Object({
         "GB that all machines may send in a calendar month; then starts are refused and running machines are stopped",
     }),
   ),
+  maxPackageGb: nullable(int64({ description: "GB that a tenant may store in the registry" })),
   monthlyBudgetMicros: nullable(int64()),
   createdAt: timestamp(),
 });
@@ -87,6 +88,7 @@ export const CreatePlanRequest = Type.Object({
   rateRegistryGbHourMicros: optional(price()),
   ...chosenRates,
   maxEgressGb: optional(int64()),
+  maxPackageGb: optional(int64()),
   monthlyBudgetMicros: optional(int64()),
 });
 export type CreatePlanRequest = Static<typeof CreatePlanRequest>;
@@ -101,6 +103,7 @@ export const UpdatePlanRequest = Type.Object({
   rateRegistryGbHourMicros: optional(price("only as it is")),
   ...chosenRates,
   maxEgressGb: optional(int64({ description: "null: no limit" })),
+  maxPackageGb: optional(int64({ description: "null: no limit" })),
   monthlyBudgetMicros: optional(int64({ description: "null: no budget" })),
 });
 export type UpdatePlanRequest = Static<typeof UpdatePlanRequest>;
@@ -169,7 +172,7 @@ export const planEndpoints = {
     family: "plans",
     summary: "Change a plan's name, ceilings or budget, for all of its tenants",
     description:
-      "Omitted fields keep their value; of `maxEgressGb` and `monthlyBudgetMicros`, null is none. Machines that run keep running when a ceiling is lowered below what they use.",
+      "Omitted fields keep their value; of `maxEgressGb`, `maxPackageGb` and `monthlyBudgetMicros`, null is none. Machines that run keep running when a ceiling is lowered below what they use.",
     access: ["admin"],
     body: { kind: "json", schema: UpdatePlanRequest },
     answers: { 200: json(PlanInfo) },

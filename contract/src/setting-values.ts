@@ -119,3 +119,20 @@ export const choice =
     if (found === undefined) throw new Error(`expected one of ${choices.join(", ")}`);
     return found;
   };
+
+/** A registry's address, without `/` at its end. */
+export function parseRegistryUrl(value: string): string {
+  const expected = "expected embedded, none or an address such as https://registry.example.com/flotilla";
+  if (!URL.canParse(value)) throw new Error(expected);
+  const url = new URL(value);
+  const isLoopback = /^(127\.\d+\.\d+\.\d+|\[::1\]|localhost)$/.test(url.hostname);
+  if (url.protocol !== "https:" && !(url.protocol === "http:" && isLoopback))
+    throw new Error(`${expected}, with https`);
+  if (url.username !== "" || url.password !== "")
+    throw new Error("put the user name and the password into FLOTILLA_REGISTRY_CREDENTIALS");
+  if (url.search !== "" || url.hash !== "") throw new Error(expected);
+  const path = url.pathname.replace(/\/+$/, "");
+  if (path !== "" && !/^(\/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)+$/.test(path))
+    throw new Error("its path is not a repository's: lower-case letters and digits, with '.', '_' or '-' between them");
+  return `${url.origin}${path}`;
+}

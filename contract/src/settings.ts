@@ -23,6 +23,7 @@ import {
   parseOrigin,
   parseRatio,
   parseRegistries,
+  parseRegistryUrl,
 } from "./setting-values.ts";
 
 export type { Environment, Program, Setting } from "./setting.ts";
@@ -178,11 +179,24 @@ export const settings = {
     defaultText: "none",
     parse: (value) => parseRegistries(value ?? ""),
   }),
+  registry: setting<string | null>({
+    env: "FLOTILLA_REGISTRY",
+    flag: "registry",
+    programs: ["up", "server"],
+    meaning:
+      "where packages are stored: `embedded` in a registry that the server runs in its data directory, `none`, or another " +
+      "registry, such as https://registry.example.com/flotilla, which only servers write to (docs/packages.md); the same on all servers",
+    defaultText: "`embedded` without DATABASE_URL; else `none`",
+    parse: (value) =>
+      value === undefined || value === "embedded" || value === "none" ? (value ?? null) : parseRegistryUrl(value),
+  }),
   registryCredentials: setting<string | null>({
     env: "FLOTILLA_REGISTRY_CREDENTIALS",
     flag: "registry-credentials",
-    programs: ["up", "node"],
-    meaning: "a file in the form of docker's config.json with credentials of registries",
+    programs: ["up", "server", "node"],
+    meaning:
+      "a file in the form of docker's config.json with credentials of registries: for a node of those that images come from, for a " +
+      "server of FLOTILLA_REGISTRY",
     defaultText: "none",
     parse: (value) => value ?? null,
   }),

@@ -28,6 +28,7 @@ import * as operations from "./operations.ts";
 import * as placement from "./placement.ts";
 import * as plans from "./plans.ts";
 import * as pools from "./pools.ts";
+import * as registry from "./registry.ts";
 import * as refusalDetails from "./refusal-details.ts";
 import * as schema from "./schema.ts";
 import type { TSchema } from "./schema.ts";
@@ -59,6 +60,7 @@ const MODULES: readonly Module[] = [
   placement,
   plans,
   pools,
+  registry,
   refusalDetails,
   schema,
   status,

@@ -51,7 +51,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       operations: ["api", "family.ts"],
       events: ["api", "family.ts", "json"],
       webhooks: ["api", "events", "family.ts", "secrets.ts"],
-      registry: [],
+      registry: ["api", "auth", "config.ts", "family.ts", "http", "operations", "secrets.ts", "usage"],
       machines: [
         "api",
         "auth",

@@ -1197,6 +1197,20 @@ export abstract class Methods {
   }
 
   /**
+   * Delete from the registry what no package needs any more.
+   *
+   * Answers immediately with an operation. It waits until nothing is pushed, and pushes that begin meanwhile wait
+   * for it. The server requests one each day. Only of the registry that the server runs itself: another one has its
+   * own rules.
+   *
+   * `POST /v1/registry/collections`; needs scope admin.
+   * Refuses with conflict, rate_limited, unavailable.
+   */
+  collectRegistry(options: CallOptions = {}): Promise<Operation> {
+    return this.call({ method: "POST", path: "/v1/registry/collections", answer: "json" }, options);
+  }
+
+  /**
    * List the tenant's apps.
    *
    * `GET /v1/apps`; needs any key.
@@ -1711,8 +1725,8 @@ export abstract class Methods {
   /**
    * Change a plan's name, ceilings or budget, for all of its tenants.
    *
-   * Omitted fields keep their value; of `maxEgressGb` and `monthlyBudgetMicros`, null is none. Machines that run
-   * keep running when a ceiling is lowered below what they use.
+   * Omitted fields keep their value; of `maxEgressGb`, `maxPackageGb` and `monthlyBudgetMicros`, null is none.
+   * Machines that run keep running when a ceiling is lowered below what they use.
    *
    * `PATCH /v1/plans/{id}`; needs scope admin.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, name_taken.
@@ -2442,6 +2456,7 @@ export interface CreatePlanRequest {
   rateRequestsPerSecond?: number | null | undefined;
   rateBurst?: number | null | undefined;
   maxEgressGb?: number | null | undefined;
+  maxPackageGb?: number | null | undefined;
   monthlyBudgetMicros?: number | null | undefined;
 }
 
@@ -3619,7 +3634,8 @@ export interface Operation {
     | "machine branch"
     | "machine checkpoint"
     | "machine move"
-    | "image pull";
+    | "image pull"
+    | "registry collection";
   status: "running" | "succeeded" | "failed" | "canceled";
   resource: {
     kind: string;
@@ -3790,6 +3806,8 @@ export interface PlanInfo {
   rateBurst: number;
   /** GB that all machines may send in a calendar month; then starts are refused and running machines are stopped */
   maxEgressGb: number | null;
+  /** GB that a tenant may store in the registry */
+  maxPackageGb: number | null;
   monthlyBudgetMicros: number | null;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
@@ -4283,6 +4301,8 @@ export interface UpdatePlanRequest {
   rateBurst?: number | null | undefined;
   /** null: no limit */
   maxEgressGb?: number | null | undefined;
+  /** null: no limit */
+  maxPackageGb?: number | null | undefined;
   /** null: no budget */
   monthlyBudgetMicros?: number | null | undefined;
 }

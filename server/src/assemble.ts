@@ -37,7 +37,9 @@ import { OperationRunner } from "./operations/run.ts";
 import { countPools } from "./pools/store.ts";
 import { Loops } from "./reconcilers/driver.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
-import { Registry } from "./registry/registry.ts";
+import { openRegistry } from "./registry/open.ts";
+import type { Registry } from "./registry/registry.ts";
+import type { Secrets } from "./secrets.ts";
 import { openServices } from "./services.ts";
 import type { Metrics } from "./status/metrics.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
@@ -69,6 +71,8 @@ export interface Assembly {
   readonly audit: AuditRecorder;
   readonly fleet: Fleet;
   readonly nodeJson: LargeJson;
+  readonly registry: Registry;
+  readonly secrets: Secrets;
   /** Starts the background work. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called after the last request has ended. */
@@ -78,6 +82,7 @@ export interface Assembly {
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
+  const registry = openRegistry(services, settings);
   const semaphore = new FairSemaphore(context.clock);
   const audit = new AuditRecorder(context);
   const operations = new OperationRunner(context, semaphore);
@@ -90,7 +95,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const families: readonly Family[] = familiesOf({
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
-    services: { ...machines, access, apps, idle, registry: new Registry(context) },
+    services: { ...machines, access, apps, idle, registry },
     health: { ...options, ...nodesForHealth(context, settings, services.fleet) },
     server: thisServer(context),
   });
@@ -111,6 +116,8 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     audit,
     fleet: services.fleet,
     nodeJson: services.link.nodeJson,
+    registry,
+    secrets: services.secrets,
     findTarget: targetFinder(machines),
     start(url) {
       machines.addresses.listensAt(url);

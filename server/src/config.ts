@@ -33,6 +33,8 @@ const NAMES = [
   "auditDays",
   "webhookNetworks",
   "webhookHttp",
+  "registry",
+  "registryCredentials",
 ] as const satisfies readonly SettingName[];
 
 /** Settings of the ingress as its own process. */

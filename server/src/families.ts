@@ -32,6 +32,7 @@ import { planFamily } from "./plans/family.ts";
 import { poolFamily } from "./pools/family.ts";
 import type { Loops } from "./reconcilers/driver.ts";
 import { loopFamily } from "./reconcilers/family.ts";
+import { registryFamily } from "./registry/family.ts";
 import type { Registry } from "./registry/registry.ts";
 import { statusFamily } from "./status/family.ts";
 import type { HealthOptions } from "./status/routes.ts";
@@ -73,6 +74,7 @@ export function familiesOf({ settings, services, ...parts }: FamilyParts) {
     operationFamily(context, parts.operations),
     eventFamily(context),
     webhookFamily(services, { ...settings, resolve: parts.resolve, times: parts.webhookTimes }),
+    registryFamily(services),
     machineFamily(services),
     branchFamily(services),
     leaseFamily(services),

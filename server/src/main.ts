@@ -52,6 +52,8 @@ import { ingressService } from "./ingress/serve.ts";
 import { createLog } from "./log.ts";
 import { type FleetListener, serverAnnouncer, startFleetListener } from "./link/fleet-listener.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
+import { registryService } from "./registry/serve.ts";
+import { UploadTurns } from "./registry/upload-turns.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 
@@ -215,9 +217,12 @@ async function serve(options: ServerOptions, { assembly, metrics, bounds, ...res
     idempotency: new IdempotencyUse(context),
     processingMs: options.processingMs,
   });
+  const { registry, secrets, nodes } = assembly;
+  const turns = new UploadTurns(context.clock);
+  const packages = registryService({ ...shared, registry, secrets, nodes, turns, publicUrl: options.publicUrl }, api);
   const service = ingressService(
     { ...assembly.ingress, ...shared, rights: rest.access, access: assembly.ingress.access },
-    api,
+    packages,
   );
   return startHttp({ ...options, connections, nodeListens: nodeListensOf(options) }, { ...shared, service });
 }

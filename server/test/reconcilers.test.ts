@@ -21,6 +21,7 @@ import { Loops } from "../src/reconcilers/driver.ts";
 import type { Reconciler, Report } from "../src/family.ts";
 import { machineReconciler } from "../src/machines/machines-loop.ts";
 import { nodeReconciler } from "../src/nodes/nodes-loop.ts";
+import { purgeRegistryLeases } from "../src/registry/lease-store.ts";
 import { purgeReconciler } from "../src/reconcilers/purges.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -42,6 +43,7 @@ const PURGES = {
   connectTokens: purgeConnectTokens,
   ingressLeases: purgeIngressLeases,
   leases: purgeLeases,
+  registryLeases: purgeRegistryLeases,
   apps: (of: Context, max: number) => purgeApps(of.db, of.clock.now(), max),
   audit: (of: Context, max: number) => purgeAudit(of, 365, max),
 };
@@ -330,6 +332,8 @@ async function insertAged(
     SELECT 'op-' || md5(${name}), tenant_id, 'image pull', 'succeeded', 'machine', id, '{}', '[]', now() - interval '40 days',
       now() - ${ago}::text::interval, now(), 1 FROM machines WHERE id = ${machineId}`);
   await db.execute(sql`
+    INSERT INTO registry_leases (holder, repository, expires_at) VALUES (${name}, 'library/x', now() + ${ends}::text::interval)`);
+  await db.execute(sql`
     INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
     VALUES (sha256(convert_to(${name}::text, 'UTF8')), ${machineId}, ${keyId}, now() + ${ends}::text::interval)`);
   await db.execute(sql`
@@ -363,10 +367,11 @@ test("only what is old enough is purged, of every kind", async () => {
       WHERE token_hash = sha256(convert_to(n, 'UTF8'))
     UNION ALL SELECT 'key ' || idempotency_key FROM idempotency_keys WHERE idempotency_key IN ('old', 'young')
     UNION ALL SELECT 'machine ' || id FROM machines WHERE id IN (${old}, ${young})
+    UNION ALL SELECT 'push ' || holder FROM registry_leases WHERE holder IN ('old', 'young')
     ORDER BY kind`);
   assert.deepEqual(
     left.map(({ kind }) => kind),
-    ["event young", "key young", `machine ${young}`, "operation young", "token young"],
+    ["event young", "key young", `machine ${young}`, "operation young", "push young", "token young"],
   );
 });
 

@@ -30,6 +30,8 @@ const server = await startServer({
   auditDays: 365,
   webhookNetworks: ["127.0.0.0/8"],
   webhookHttp: true,
+  registry: null,
+  registryCredentials: null,
   webhookTimes: { retryMs: 20, leaseMs: 1_000 },
 });
 process.stdout.write(`${server.url}\n`);

@@ -19,6 +19,7 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
     ["one machine", sizes(plan.maxCpus, plan.maxMemoryMb, plan.maxDiskGb)],
     ["all together", sizes(plan.maxTotalCpus, plan.maxTotalMemoryMb, plan.maxTotalDiskGb)],
     ["egress", plan.maxEgressGb === null ? "no limit" : `at most ${plan.maxEgressGb} GB a month`],
+    ["packages", plan.maxPackageGb === null ? "no limit" : `at most ${plan.maxPackageGb} GB`],
     ["requests", `${plan.rateRequestsPerSecond} a second, ${plan.rateBurst} at once`],
     ["CPU hour", renderMicros(plan.rateCpuHourMicros)],
     ["memory GB hour", renderMicros(plan.rateMemoryGbHourMicros)],

@@ -12,6 +12,7 @@ export const withLimits = (command: Command): Command =>
     .option("--max-memory <size>", "memory of one machine, such as 8g", memoryMb)
     .option("--max-disk <size>", "disk of one machine, such as 100g", diskGb)
     .option("--max-egress <GB>", "what its machines may send in a month, or none", orNone(countOrZero))
+    .option("--max-packages <GB>", "what it may store in the registry, or none", orNone(countOrZero))
     .option("--budget-policy <policy>", "what happens when the budget is used up: none, notify, block or stop");
 
 export interface Limits {
@@ -21,6 +22,7 @@ export interface Limits {
   readonly maxMemory?: number;
   readonly maxDisk?: number;
   readonly maxEgress?: number | "none";
+  readonly maxPackages?: number | "none";
   readonly budgetPolicy?: string;
 }
 
@@ -32,6 +34,7 @@ export const limitsOf = (limits: Limits) => ({
   maxMemoryMb: limits.maxMemory,
   maxDiskGb: limits.maxDisk,
   maxEgressGb: limits.maxEgress === "none" ? null : limits.maxEgress,
+  maxPackageGb: limits.maxPackages === "none" ? null : limits.maxPackages,
   // The server knows the policies, and lists them when it refuses another word.
   budgetPolicy: limits.budgetPolicy as "none" | undefined,
 });

@@ -17,9 +17,9 @@ import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { deadlineSignal } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
+import type { Credentials } from "@flotilla/base/registry-credentials";
 import type { Reference } from "@flotilla/contract/reference";
 import { authorityOf, mirrorBase, type RegistryRules, registryRefusal } from "@flotilla/contract/registries";
-import type { Credentials } from "./credentials.ts";
 import { MANIFEST_BYTES_MAX, MANIFEST_TYPES } from "./manifest.ts";
 import {
   type Endpoint,

@@ -40,8 +40,12 @@ export class KeyCache {
 
   /** undefined: no such key, or revoked. A promise only where the database is asked. */
   find(key: string, guard: Guard): KnownKey | undefined | Promise<KnownKey | undefined> {
-    const name = hashedName(key);
-    return this.#known.get(name) ?? (hasKeyForm(key) ? guard(name, () => this.#read(name)) : undefined);
+    return hasKeyForm(key) ? this.findByHash(hashedName(key), guard) : undefined;
+  }
+
+  /** The same, by the hash of a key that was checked before. */
+  findByHash(name: string, guard: Guard): KnownKey | undefined | Promise<KnownKey | undefined> {
+    return this.#known.get(name) ?? guard(name, () => this.#read(name));
   }
 
   #read(name: string): Promise<KnownKey | undefined> {

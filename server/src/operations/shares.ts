@@ -12,7 +12,7 @@
 import type { OperationKind } from "@flotilla/contract/operations";
 
 /** Requested by administrators. */
-export const FLEET_KINDS: readonly OperationKind[] = ["node drain", "node upgrade"];
+export const FLEET_KINDS: readonly OperationKind[] = ["node drain", "node upgrade", "registry collection"];
 /** Owner of the operations of FLEET_KINDS. No tenant has this id. */
 export const FLEET = "";
 

@@ -75,6 +75,7 @@ function merge(
     rateRequestsPerSecond: request.rateRequestsPerSecond ?? base.rateRequestsPerSecond,
     rateBurst: request.rateBurst ?? base.rateBurst,
     maxEgressGb: request.maxEgressGb ?? base.maxEgressGb,
+    maxPackageGb: request.maxPackageGb ?? base.maxPackageGb,
     monthlyBudgetMicros: request.monthlyBudgetMicros ?? base.monthlyBudgetMicros,
     createdAt,
   };

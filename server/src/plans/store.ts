@@ -36,6 +36,7 @@ export interface PlanRow {
   readonly rateRequestsPerSecond: number;
   readonly rateBurst: number;
   readonly maxEgressGb: number | null;
+  readonly maxPackageGb: number | null;
   readonly monthlyBudgetMicros: number | null;
   readonly createdAt: number;
 }
@@ -48,7 +49,7 @@ const COLUMNS = sql`p.id, p.name, p.is_default AS "isDefault", p.budget_policy A
   r.cpu_hour_micros AS "rateCpuHourMicros", r.memory_gb_hour_micros AS "rateMemoryGbHourMicros",
   r.egress_gb_micros AS "rateEgressGbMicros", r.registry_gb_hour_micros AS "rateRegistryGbHourMicros",
   p.rate_exec_micros AS "rateExecMicros", p.rate_requests_per_second AS "rateRequestsPerSecond", p.rate_burst AS "rateBurst",
-  p.max_egress_gb AS "maxEgressGb", p.monthly_budget_micros AS "monthlyBudgetMicros",
+  p.max_egress_gb AS "maxEgressGb", p.max_package_gb AS "maxPackageGb", p.monthly_budget_micros AS "monthlyBudgetMicros",
   ms(p.created_at) AS "createdAt"`;
 
 /** The rate of `plans p` that holds at an instant; every instant has one. */
@@ -106,13 +107,13 @@ export async function insertPlan(db: Queryable, plan: PlanRow, madeAs: string): 
     INSERT INTO plans (
       id, name, is_default, budget_policy, max_apps, max_cpus, max_memory_mb, max_disk_gb, max_machines,
       max_concurrent_machines, max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_egress_gb_micros, rate_registry_gb_hour_micros, rate_exec_micros,
-      rate_requests_per_second, rate_burst, max_egress_gb, monthly_budget_micros, created_at, made_as)
+      rate_requests_per_second, rate_burst, max_egress_gb, max_package_gb, monthly_budget_micros, created_at, made_as)
     VALUES (
       ${plan.id}, ${plan.name}, ${plan.isDefault}, ${plan.budgetPolicy}, ${plan.maxApps}, ${plan.maxCpus},
       ${plan.maxMemoryMb}, ${plan.maxDiskGb}, ${plan.maxMachines}, ${plan.maxConcurrentMachines},
       ${plan.maxTotalCpus}, ${plan.maxTotalMemoryMb}, ${plan.maxTotalDiskGb},
       ${plan.rateCpuHourMicros}, ${plan.rateMemoryGbHourMicros}, ${plan.rateEgressGbMicros}, ${plan.rateRegistryGbHourMicros}, ${plan.rateExecMicros},
-      ${plan.rateRequestsPerSecond}, ${plan.rateBurst}, ${plan.maxEgressGb}, ${plan.monthlyBudgetMicros},
+      ${plan.rateRequestsPerSecond}, ${plan.rateBurst}, ${plan.maxEgressGb}, ${plan.maxPackageGb}, ${plan.monthlyBudgetMicros},
       ${instantOf(plan.createdAt)}, ${madeAs})
     ON CONFLICT DO NOTHING`);
   return count === 1;
@@ -130,7 +131,7 @@ export async function writePlan(transaction: Queryable, plan: PlanRow): Promise<
       max_concurrent_machines = ${plan.maxConcurrentMachines}, max_total_cpus = ${plan.maxTotalCpus},
       max_total_memory_mb = ${plan.maxTotalMemoryMb}, max_total_disk_gb = ${plan.maxTotalDiskGb},
       rate_exec_micros = ${plan.rateExecMicros}, rate_requests_per_second = ${plan.rateRequestsPerSecond},
-      rate_burst = ${plan.rateBurst}, max_egress_gb = ${plan.maxEgressGb}, monthly_budget_micros = ${plan.monthlyBudgetMicros}
+      rate_burst = ${plan.rateBurst}, max_egress_gb = ${plan.maxEgressGb}, max_package_gb = ${plan.maxPackageGb}, monthly_budget_micros = ${plan.monthlyBudgetMicros}
     WHERE id = ${plan.id} AND NOT EXISTS (SELECT FROM plans other WHERE other.name = ${plan.name} AND other.id <> ${plan.id})
     RETURNING pg_notify('tenants', id)`);
   return written.length === 1;

@@ -77,6 +77,7 @@ const changed = (before: PlanRow, request: UpdatePlanRequest): PlanRow => ({
   rateRequestsPerSecond: request.rateRequestsPerSecond ?? before.rateRequestsPerSecond,
   rateBurst: request.rateBurst ?? before.rateBurst,
   maxEgressGb: request.maxEgressGb === undefined ? before.maxEgressGb : request.maxEgressGb,
+  maxPackageGb: request.maxPackageGb === undefined ? before.maxPackageGb : request.maxPackageGb,
   monthlyBudgetMicros:
     request.monthlyBudgetMicros === undefined ? before.monthlyBudgetMicros : request.monthlyBudgetMicros,
 });

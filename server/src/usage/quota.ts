@@ -27,6 +27,8 @@ export interface Ceilings {
   readonly maxDiskGb: number;
   /** What all machines may send in a calendar month in UTC; null: no ceiling. */
   readonly maxEgressGb: number | null;
+  /** What a tenant may store in the registry; null: no ceiling. */
+  readonly maxPackageGb: number | null;
   readonly budgetPolicy: BudgetPolicy;
   /** Budget of a calendar month in UTC; null: none. */
   readonly monthlyBudgetMicros: number | null;

@@ -30,7 +30,7 @@ export async function readCeilings(db: Queryable, tenantId: string): Promise<Cei
       p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
       p.max_total_memory_mb AS "maxTotalMemoryMb", p.max_total_disk_gb AS "maxTotalDiskGb", coalesce(t.max_cpus, p.max_cpus) AS "maxCpus",
       coalesce(t.max_memory_mb, p.max_memory_mb) AS "maxMemoryMb", coalesce(t.max_disk_gb, p.max_disk_gb) AS "maxDiskGb",
-      p.max_egress_gb AS "maxEgressGb", p.budget_policy AS "budgetPolicy", p.monthly_budget_micros AS "monthlyBudgetMicros"
+      p.max_egress_gb AS "maxEgressGb", p.max_package_gb AS "maxPackageGb", p.budget_policy AS "budgetPolicy", p.monthly_budget_micros AS "monthlyBudgetMicros"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE t.id = ${tenantId}`);
   if (row === undefined) throw notFound("tenant", tenantId);

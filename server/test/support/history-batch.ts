@@ -131,7 +131,14 @@ export class HistoryBatch {
     const { db } = this.#context;
     for (const { id, rates, isHeld } of this.#plans.values()) {
       const limits = { maxApps: 1, maxCpus: 1, maxMemoryMb: 1, maxDiskGb: 1, maxMachines: 1, maxConcurrentMachines: 1 };
-      const totals = { maxTotalCpus: 1, maxTotalMemoryMb: 1, maxTotalDiskGb: 1, rateExecMicros: 0, maxEgressGb: null };
+      const totals = {
+        maxTotalCpus: 1,
+        maxTotalMemoryMb: 1,
+        maxTotalDiskGb: 1,
+        rateExecMicros: 0,
+        maxEgressGb: null,
+        maxPackageGb: null,
+      };
       const pace = { rateRequestsPerSecond: 1, rateBurst: 1, monthlyBudgetMicros: null, budgetPolicy: "none" } as const;
       const budget = isHeld === true ? ({ monthlyBudgetMicros: BUDGET, budgetPolicy: "block" } as const) : {};
       const prices = {

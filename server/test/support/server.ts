@@ -128,6 +128,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     auditDays: 365,
     webhookNetworks: [],
     webhookHttp: false,
+    registry: null,
+    registryCredentials: null,
     checkAnswers: true,
     ...options,
     databaseUrl,

@@ -45,6 +45,8 @@ CREATE TABLE plans (
   max_total_disk_gb bigint NOT NULL CHECK (max_total_disk_gb >= 0),
   -- GiB that all machines of a tenant may send in a calendar month; null: no ceiling.
   max_egress_gb bigint CHECK (max_egress_gb >= 0),
+  -- GiB that a tenant may store in the registry; null: no ceiling.
+  max_package_gb bigint DEFAULT 50 CHECK (max_package_gb >= 0),
   -- What happens when the monthly budget is used up.
   budget_policy text NOT NULL DEFAULT 'none' CHECK (budget_policy IN ('none', 'notify', 'block', 'stop')),
   -- Budget per calendar month; null: none.

@@ -10,7 +10,7 @@ CREATE TABLE operations (
   kind text NOT NULL
     CHECK (kind IN (
       'app deploy', 'app scale', 'app promote', 'app redeploy', 'app rollback', 'app destroy',
-      'node drain', 'node upgrade', 'machine export', 'machine branch', 'machine checkpoint', 'machine move', 'image pull')),
+      'node drain', 'node upgrade', 'machine export', 'machine branch', 'machine checkpoint', 'machine move', 'image pull', 'registry collection')),
   -- Anything but running is final.
   status text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'canceled')),
   -- What kind of thing it works on, such as image.

@@ -132,6 +132,8 @@ CREATE TABLE registry_collection (
   is_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
   -- Until then no lease begins; null: none runs.
   running_until timestamptz,
+  -- The operation that runs it, or ran it last; null: none has.
+  operation_id text,
   -- When the last one ended; null: none has.
   ended_at timestamptz
 );

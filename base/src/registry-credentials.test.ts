@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { parseCredentials } from "./credentials.ts";
+import { parseCredentials } from "./registry-credentials.ts";
 
 const auth = (pair: string) => ({ auth: Buffer.from(pair).toString("base64") });
 const parse = (auths: object) => parseCredentials(JSON.stringify({ auths }));
