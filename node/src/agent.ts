@@ -19,6 +19,7 @@ import { openReach, type Reach } from "./link/reach.ts";
 import { Reporter } from "./link/report.ts";
 import type { AgentRestart } from "./link/host.ts";
 import { serveLink } from "./link/server.ts";
+import { openServerCalls } from "./link/server-calls.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
@@ -26,6 +27,7 @@ import { meterEgress } from "./machines/egress-meter.ts";
 import { Fleet } from "./machines/fleet.ts";
 import { Incoming } from "./moves/incoming.ts";
 import { makeMachineDeps } from "./machines/machine-deps.ts";
+import { Exports } from "./packages/exports.ts";
 import { RunJournal } from "./machines/run-journal.ts";
 import { Replacements } from "./replacing/replacements.ts";
 import { type NodeBackends, type NodeBackendsOptions, nodeArch } from "./node-backends.ts";
@@ -52,14 +54,12 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   const outbox = new Outbox(clock);
   // Filled in below: the backends are created before the fleet, but use it only when machines exist.
   const machines: { fleet?: Fleet } = {};
-  const runs = await RunJournal.open({
-    path: join(config.nodeDirectory, "runs.journal"),
-    clock,
-    log,
-    onChange: () => outbox.wake(),
-  });
+  const runs = await openRuns(config.nodeDirectory, { clock, log, outbox });
+  const reach = await openReach({ ...config, clock, log });
+  const calls = openServerCalls({ ...config, remote: reach?.server ?? null });
   const backends = await openBackends({
     config,
+    callServer: calls.call,
     clock,
     log,
     imagesInUse: async () => {
@@ -87,10 +87,10 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   onFleet?.(fleet);
   const facts = nodeFacts(config, backends);
   const socketPath = linkSocketPath(config.nodeDirectory);
-  const reach = await openReach({ ...config, clock, log });
   const address = reach?.address ?? `unix:${socketPath}`;
   const parts = { config, clock, log, fleet, facts, backends };
   const replacements = new Replacements({ fleet, driver: backends.driver });
+  const exports = new Exports({ ...config, callServer: calls.call, arch: nodeArch(), fleet, deps, clock, log });
   const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), fleet, deps, log });
   const reporter = makeReporter({ ...parts, incoming, replacements, outbox, runs, reach, address, errors });
   void keepAlive(alivePath, clock, log, stop);
@@ -102,7 +102,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   await incoming.open();
   const link = await serveLink({
     ...{ ...config, socketPath, fleet, incoming, replacements, outgoing: deps, images: deps.images, clock, log },
-    ...{ branches: new Branches(fleet, deps), bootId: reporter.bootId, ...(restart && { restart }) },
+    ...{ branches: new Branches(fleet, deps), exports, bootId: reporter.bootId, ...(restart && { restart }) },
   });
   const reached = await reach?.open(link.serve);
   log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
@@ -116,6 +116,19 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   await fleet.release();
   await runs.saved();
   await backends[Symbol.asyncDispose]();
+  calls[Symbol.dispose]();
+}
+
+function openRuns(
+  nodeDirectory: string,
+  { clock, log, outbox }: { readonly clock: Clock; readonly log: Log; readonly outbox: Outbox },
+): Promise<RunJournal> {
+  return RunJournal.open({
+    path: join(nodeDirectory, "runs.journal"),
+    clock,
+    log,
+    onChange: () => outbox.wake(),
+  });
 }
 
 function nodeFacts(config: NodeConfig, { driver }: NodeBackends): NodeFacts {

@@ -23,6 +23,7 @@ import { readProgram } from "./driver/fake/vm-file.ts";
 import { JAIL_NAME } from "./driver/qemu/guest-files.ts";
 import { makeGuestFiles, openQemuDriver } from "./driver/qemu/index.ts";
 import type { Images } from "./images/images.ts";
+import type { CallServer } from "./images/own-registry.ts";
 import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
 import { openNetwork } from "./network/network.ts";
@@ -45,6 +46,8 @@ export interface NodeBackendsOptions {
   readonly log: Log;
   /** Digests of the images that machines depend on now. Throws before that is known. */
   readonly imagesInUse: () => Promise<ReadonlySet<string>>;
+  /** Reaches the fleet's own registry. */
+  readonly callServer: CallServer;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   /** Adds an event to a machine's timeline. */
   readonly onEvent: (machineId: string, event: NewEvent) => void;
@@ -93,7 +96,14 @@ async function openFake({ config, clock, log, environmentOf }: NodeBackendsOptio
   };
 }
 
-async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBackendsOptions): Promise<NodeBackends> {
+async function openQemu({
+  config,
+  clock,
+  log,
+  imagesInUse,
+  callServer,
+  onEvent,
+}: NodeBackendsOptions): Promise<NodeBackends> {
   if (process.getuid?.() !== 0) {
     throw new Error("the qemu driver runs each machine as a separate user, so the node agent must run as root");
   }
@@ -110,6 +120,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
     credentialsPath: config.registryCredentials,
     cacheBytesMax: config.imageCacheGb * 1024 ** 3,
     digestsInUse: imagesInUse,
+    callServer,
     clock,
     log,
   });

@@ -61,6 +61,19 @@ export interface Disks {
    * reads both. `directory`: an empty one, which has it then. Resolves with its path.
    */
   flatten(request: FlattenRequest): Promise<string>;
+  /**
+   * Writes a part of a disk to a sparse file without a format. Only reads the disk, and keeps no VMM from it.
+   * Resolves with the file's path, which is below `directory`.
+   */
+  readPart(request: ReadPartRequest): Promise<string>;
+}
+
+export interface ReadPartRequest extends FlattenRequest {
+  /** The size that the disk is known to have. The file may have another one when a VMM has changed that. */
+  readonly diskBytes: number;
+  /** In bytes; null: all of the disk, which takes much less time for each of its bytes that is a zero. */
+  readonly part: { readonly from: number; readonly bytes: number } | null;
+  readonly signal: AbortSignal;
 }
 
 export interface FlattenRequest {
@@ -105,11 +118,15 @@ export interface Qcow2DisksOptions {
 }
 
 export function openQcow2Disks(options: Qcow2DisksOptions): Disks {
-  return { ...qcow2Disks, flatten: (request) => flatten(request, options) };
+  return {
+    ...qcow2Disks,
+    flatten: (request) => flatten(request, options),
+    readPart: (request) => readPart(request, options),
+  };
 }
 
 /** What needs no program on hostile input. */
-export const qcow2Disks: Omit<Disks, "flatten"> = {
+export const qcow2Disks: Omit<Disks, "flatten" | "readPart"> = {
   async make({ diskPath, root, diskGb, uid }) {
     const directory = dirname(diskPath);
     if ((await bytesForNewDisks(directory)) < 0) {
@@ -160,13 +177,8 @@ async function flatten(
   await runTool("cp", ["--sparse=always", "--reflink=auto", diskPath, made]);
   if (process.getuid?.() === 0) await chown(made, 0, 0);
   await chmod(made, 0o600);
-  const layers = layerPaths.map((path, index) => [`layer-${index}`, path] as const);
-  const chain = ["/files/disk", ...layers.map(([name]) => `/input/${name}`)];
-  const image = { driver: "raw", "read-only": true, file: { driver: "file", filename: "/input/image" } };
-  const source = chain.reduceRight<object>(
-    (backing, filename) => ({ driver: "qcow2", file: { driver: "file", filename }, backing }),
-    image,
-  );
+  const layers = namedLayers(layerPaths);
+  const source = chainOf("/files/disk", layers);
   await runConfined({
     // A layer belongs to the user of the VMM that wrote it, if the point that it was for was not finished.
     ...{ launcher, directory, clock, capabilities: ["dac_override"], timeoutMs: FLATTEN_MS_MAX },
@@ -177,6 +189,38 @@ async function flatten(
   await requireLeft("file", made);
   await syncToDisk(made);
   return made;
+}
+
+/** As `flatten`, what reads the disk sees only these files. */
+async function readPart(
+  { diskPath, layerPaths, root, directory, part, signal }: ReadPartRequest,
+  { launcher, clock }: Qcow2DisksOptions,
+): Promise<string> {
+  const made = join(directory, "files", "part");
+  const layers = namedLayers(layerPaths);
+  const whole = chainOf("/input/disk", layers);
+  const source = part === null ? whole : { driver: "raw", offset: part.from, size: part.bytes, file: whole };
+  // With `-U` it takes no lock that would keep a VMM from the disk.
+  const argv = ["qemu-img", "convert", "-U", "-q", "-O", "raw", "-S", "4k", `json:${JSON.stringify(source)}`];
+  await runConfined({
+    ...{ launcher, directory, clock, capabilities: ["dac_override"], timeoutMs: FLATTEN_MS_MAX, signal },
+    inputs: { image: root.rootPath, disk: diskPath, ...Object.fromEntries(layers) },
+    argv: [...argv, "/files/part"],
+  });
+  await requireLeft("file", made);
+  return made;
+}
+
+const namedLayers = (layerPaths: readonly string[]): readonly (readonly [string, string])[] =>
+  layerPaths.map((path, index) => [`layer-${index}`, path] as const);
+
+/** A disk on top of layers and the image, as confined programs name them: what headers say is not used. */
+function chainOf(disk: string, layers: readonly (readonly [string, string])[]): object {
+  const image = { driver: "raw", "read-only": true, file: { driver: "file", filename: "/input/image" } };
+  return [disk, ...layers.map(([name]) => `/input/${name}`)].reduceRight<object>(
+    (backing, filename) => ({ driver: "qcow2", file: { driver: "file", filename }, backing }),
+    image,
+  );
 }
 
 async function headerOf(diskPath: string): Promise<Buffer> {

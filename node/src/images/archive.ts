@@ -1,6 +1,7 @@
 /**
- * Reads an image from a file: an OCI layout (directory or tar), the output of `docker save`, or a tar of a
- * root file system. Plain, gzip or zstd, detected from the content, never from the name.
+ * Reads an image from a file: an OCI layout (directory or tar), also of a package of a machine, the output
+ * of `docker save`, or a tar of a root file system. Plain, gzip or zstd, detected from the content, never
+ * from the name.
  *
  * Archives are hostile input, like registries. Always:
  * - GNU tar extracts the archive confined and without capabilities;
@@ -26,6 +27,7 @@ import {
   renderConfig,
   renderManifest,
 } from "./manifest.ts";
+import type { PackagedDisk } from "./package-manifest.ts";
 
 export interface OpenArchiveOptions {
   /** A file or a directory. */
@@ -48,6 +50,8 @@ export interface ArchiveImage {
   readonly digest: string;
   readonly config: ImageConfig;
   readonly layerPaths: readonly string[];
+  /** The layers are parts of this disk; null: they are files, as those of every container image. */
+  readonly disk: PackagedDisk | null;
 }
 
 /** Configuration of root file systems, which do not say how to run them. */
@@ -152,7 +156,7 @@ async function readLayout(directory: string, options: OpenArchiveOptions): Promi
     if (manifest.kind === "image") {
       const config = parseConfig(await readBlob(directory, manifest.config.digest));
       const layerPaths = await Promise.all(manifest.layers.map((layer) => fileIn(directory, blobName(layer.digest))));
-      return { digest, config, layerPaths };
+      return { digest, config, layerPaths, disk: manifest.disk };
     }
     if (depth === 3) throw new Error("its manifest lists are nested too deeply");
     digest = chooseEntry(manifest.entries, options.arch).digest;
@@ -211,7 +215,7 @@ async function readDockerArchive(
 ): Promise<ArchiveImage> {
   const config = parseConfig(await readDocument(directory, saved.config));
   const layerPaths = await Promise.all(saved.layers.map((name) => fileIn(directory, name)));
-  return { digest: await manifestDigest(config, layerPaths, options.signal), config, layerPaths };
+  return { digest: await manifestDigest(config, layerPaths, options.signal), config, layerPaths, disk: null };
 }
 
 async function readRootFileSystem(tar: string, options: OpenArchiveOptions): Promise<ArchiveImage> {
@@ -221,7 +225,7 @@ async function readRootFileSystem(tar: string, options: OpenArchiveOptions): Pro
     ...{ architecture: arch, os: "linux", diffIds: [diffId], exposedPort: null },
     configuration,
   };
-  return { digest: await manifestDigest(config, [tar], options.signal), config, layerPaths: [tar] };
+  return { digest: await manifestDigest(config, [tar], options.signal), config, layerPaths: [tar], disk: null };
 }
 
 /** The digest that the image's manifest would have. Equal archives give equal digests. */

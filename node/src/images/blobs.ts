@@ -1,5 +1,5 @@
 /**
- * Downloads blobs from a registry to the disk, and decompresses layers to plain tars.
+ * Downloads blobs from a registry to the disk, and decompresses layers.
  *
  * Owns `<images>/blobs`. A finished blob is named `sha256-…-<source>`, an unfinished one `….partial`;
  * `<source>` is a hash of registry and repository. Blobs of two sources are never shared, even with equal
@@ -280,13 +280,13 @@ export function compressionOf(head: Buffer): Compression {
 
 export interface DecompressOptions {
   readonly source: string;
-  /** Overwritten. */
-  readonly target: string;
+  /** Overwritten; null: the plain bytes are only inspected. */
+  readonly target: string | null;
   /** Exceeding it is an error: a tiny file can decompress to a huge one. */
   readonly bytesMax: number;
   readonly signal: AbortSignal;
-  /** Receives the plain tar while it is written; may throw. */
-  readonly inspect?: (chunk: Buffer) => void;
+  /** Receives the plain bytes while they are written; may throw. */
+  readonly inspect?: (chunk: Buffer) => Promise<void> | void;
   /** Counts all files that have the same budget; default: one for this file. */
   readonly budget?: UnpackBudget;
 }
@@ -320,7 +320,7 @@ export class UnpackBudget {
 }
 
 /**
- * Writes a layer's plain tar. Throws CorruptData, or an Error with a user-facing message when it is too
+ * Writes what a layer has unpacked. Throws CorruptData, or an Error with a user-facing message when it is too
  * large.
  */
 export async function decompress(
@@ -329,16 +329,16 @@ export async function decompress(
   const compression = compressionOf(await readHead(options.source, 0, 4));
   const budget = options.budget ?? new UnpackBudget();
   budget.begin(options.source, (await stat(options.source)).size);
-  await using target = await open(options.target, "w", 0o600);
+  await using target = options.target === null ? null : await open(options.target, "w", 0o600);
   const hash = createHash("sha256");
   let bytes = 0;
   for await (const chunk of plainChunks(options, compression, budget)) {
     bytes += chunk.length;
     if (bytes > options.bytesMax) throw new Error(`it unpacks to more than ${options.bytesMax} bytes`);
     budget.add(chunk.length);
-    options.inspect?.(chunk);
+    await options.inspect?.(chunk);
     hash.update(chunk);
-    await target.appendFile(chunk);
+    await target?.appendFile(chunk);
   }
   return { digest: `sha256:${hash.digest("hex")}`, bytes };
 }

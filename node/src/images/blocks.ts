@@ -239,7 +239,7 @@ function* withoutZeros(data: Buffer, offset: number): Generator<Piece, void> {
 }
 
 /** The parts of a file that may have data, in order, each from the beginning of a block to the end of one. */
-async function* extentsOf(file: FileHandle, path: string, size: number): AsyncGenerator<Extent, void> {
+export async function* extentsOf(file: FileHandle, path: string, size: number): AsyncGenerator<Extent, void> {
   const { blocks } = await file.stat();
   let done = 0;
   if (blocks * 512 < size * SPARSE_SHARE) {

@@ -35,6 +35,8 @@ export interface ImageRecord {
   readonly layerCount: number;
   readonly exposedPort: number | null;
   readonly configuration: ImageConfiguration;
+  /** As UnpackedImage has it. */
+  readonly isPackage?: boolean;
   /** Size of the file system. */
   readonly rootBytes: number;
   /** Bytes it takes on the disk. */

@@ -1,5 +1,6 @@
 /**
- * Builds images from layers: plain tars → tree → ext4 in a file → an image in the catalog.
+ * Builds images from layers: plain tars → tree → ext4 in a file → an image in the catalog. The layers of a
+ * package are parts of such a file already (packaged-disk.ts).
  *
  * Owns `<images>/work`, one directory per piece of work. Layers are decompressed and hashed here and stored
  * as an OCI layout of plain tars. Debian's `umoci` unpacks that (whiteouts, opaque directories, links,
@@ -33,6 +34,8 @@ import { CorruptData } from "./corrupt-data.ts";
 import { FailedBuilds } from "./failed-builds.ts";
 import type { UnpackedImage } from "./images.ts";
 import { type ImageConfig, MANIFEST_TYPES, renderConfig, renderManifest } from "./manifest.ts";
+import type { PackagedDisk } from "./package-manifest.ts";
+import { writePackagedDisk } from "./packaged-disk.ts";
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
 import { ENTRY_LIMITS, nestedTooDeeply, pathTooLong, TarEntries } from "./tar-entries.ts";
@@ -49,6 +52,8 @@ export interface BuildRequest {
   readonly config: ImageConfig;
   /** Files that hold the layers, in order, compressed or not. */
   readonly layerPaths: readonly string[];
+  /** The layers are parts of this disk; null: they are files. */
+  readonly disk: PackagedDisk | null;
   /** Size of the layers as downloaded, for the progress. */
   readonly layerBytes: number;
   readonly signal: AbortSignal;
@@ -213,9 +218,49 @@ export class ImageBuilder {
   }
 
   async #build(request: BuildRequest, work: string): Promise<UnpackedImage> {
-    const { config, digest, signal } = request;
+    const { config, digest } = request;
     const present = this.#options.catalog.findByDigest(digest);
     if (present !== undefined) return present;
+    const finished = join(work, "finished");
+    await mkdir(finished);
+    const root = join(finished, "root.ext4");
+    const rootBytes =
+      request.disk === null
+        ? await this.#makeFromFiles(request, work, root)
+        : await this.#makeFromDisk(request, request.disk, root);
+    await this.#options.catalog.add(finished, {
+      digest,
+      source: request.source,
+      architecture: config.architecture,
+      os: config.os,
+      layerCount: request.layerPaths.length,
+      exposedPort: config.exposedPort,
+      configuration: config.configuration,
+      ...(request.disk !== null && { isPackage: true }),
+      rootBytes,
+      sizeBytes: (await stat(root)).blocks * 512,
+    });
+    const image = this.#options.catalog.findByDigest(digest);
+    if (image === undefined) throw new Error("the image was removed while it was added to the catalog; try again");
+    return image;
+  }
+
+  /** Writes the disk of a package to `root`. Returns its size. */
+  async #makeFromDisk(request: BuildRequest, disk: PackagedDisk, root: string): Promise<number> {
+    const { config, layerPaths, signal } = request;
+    const { imageBytesMax, makeRoom } = this.#options;
+    if (disk.usedBytes !== null && disk.usedBytes > imageBytesMax) throw this.#tooLarge();
+    const usedBytes = disk.usedBytes ?? request.layerBytes;
+    await makeRoom({ peakBytes: usedBytes, keptBytes: usedBytes });
+    const report = (message: string): void => this.#report(request, message);
+    const { diffIds } = config;
+    await writePackagedDisk({ disk, diffIds, layerPaths, path: root, bytesMax: imageBytesMax, signal, report });
+    return disk.diskBytes;
+  }
+
+  /** Unpacks layers of files, and makes a file system of them at `root`. Returns its size. */
+  async #makeFromFiles(request: BuildRequest, work: string, root: string): Promise<number> {
+    const { digest, signal } = request;
     const { layers, entries } = await this.#writeLayout(request, work);
     this.#report(request, "unpacking the layers");
     const plainBytes = layers.reduce((sum, layer) => sum + layer.size, 0);
@@ -230,23 +275,8 @@ export class ImageBuilder {
     await prepareTree(join(files, "tree"));
     this.#report(request, "making the root file system");
     const rootBytes = await this.#makeRoot(work, digest, { cpuSeconds, signal });
-    const finished = join(work, "finished");
-    await mkdir(finished);
-    await rename(join(files, "root.ext4"), join(finished, "root.ext4"));
-    await this.#options.catalog.add(finished, {
-      digest,
-      source: request.source,
-      architecture: config.architecture,
-      os: config.os,
-      layerCount: layers.length,
-      exposedPort: config.exposedPort,
-      configuration: config.configuration,
-      rootBytes,
-      sizeBytes: (await stat(join(finished, "root.ext4"))).blocks * 512,
-    });
-    const image = this.#options.catalog.findByDigest(digest);
-    if (image === undefined) throw new Error("the image was removed while it was added to the catalog; try again");
-    return image;
+    await rename(join(files, "root.ext4"), root);
+    return rootBytes;
   }
 
   /** Writes the layers as an OCI layout of plain tars. Each must match its digest in the config. */

@@ -25,6 +25,8 @@ export interface UnpackedImage extends NodeImage {
   readonly source: string;
   /** It came from another node with a machine, which said that this is its digest. Absent: it did not. */
   readonly arrivedAs?: string;
+  /** It is the disk of a machine, as a package has it. Absent: it was made from a container image. */
+  readonly isPackage?: boolean;
   /**
    * A read-only ext4 file system in a file, shared by all machines of the image. Never written after it got
    * its name.
@@ -58,6 +60,8 @@ export interface EnsureOptions {
    * Asks the registry what the reference points to, even when the node has an image for it: `PUT /v1/images`.
    */
   readonly isRefresh?: boolean;
+  /** Whether it is a package; an image of the other kind is refused. Absent: a container image. */
+  readonly isPackage?: boolean;
 }
 
 export interface Images {
@@ -77,7 +81,8 @@ export interface Images {
   findByDigest(digest: string): Promise<UnpackedImage | undefined>;
   /**
    * The file system for a disk of `diskBytes`: the image's own if the disk is at least as large, otherwise a
-   * smaller copy, made once. The result may be larger than requested if the content needs more.
+   * smaller copy, made once. The result may be larger than requested if the content needs more. A package is
+   * refused if the disk is smaller than the one it was made of.
    */
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile>;
   /** A file system of the image by the name of its file. Throws when the node does not have it. */

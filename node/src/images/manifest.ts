@@ -4,12 +4,14 @@
  *
  * Pure. Understands both dialects, OCI and Docker's schema 2, which differ only in media types. Always:
  * - every field is checked for type and size here, so the rest of the code works with plain values;
- * - anything but a container image for Linux is refused with a message that names what it is.
+ * - anything but a container image for Linux, or a package of a machine, is refused with a message that names
+ *   what it is.
  */
 import { ENV_BYTES_MAX, PORT_MAX } from "@flotilla/contract/limits";
 import { ImageRefused } from "./image-refused.ts";
 import type { ImageConfiguration } from "./images.ts";
 import { isDigest } from "@flotilla/contract/reference";
+import { PACKAGE_LAYER_TYPE, type PackagedDisk, parsePackagedDisk } from "./package-manifest.ts";
 
 /**
  * The limit of registries themselves; real documents have a few KiB. Applies to lists, manifests and configs.
@@ -48,7 +50,13 @@ export interface ListEntry extends Descriptor {
 
 export type Manifest =
   | { readonly kind: "list"; readonly entries: readonly ListEntry[] }
-  | { readonly kind: "image"; readonly config: Descriptor; readonly layers: readonly Descriptor[] };
+  | {
+      readonly kind: "image";
+      readonly config: Descriptor;
+      readonly layers: readonly Descriptor[];
+      /** null: its layers are files, as those of every container image. */
+      readonly disk: PackagedDisk | null;
+    };
 
 export interface ImageConfig {
   readonly architecture: string;
@@ -75,15 +83,17 @@ export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest
     const entries = parseArray(document["manifests"], LIST_ENTRIES_MAX, "manifest list");
     return { kind: "list", entries: entries.map((entry) => ({ ...parseDescriptor(entry), ...parsePlatform(entry) })) };
   }
+  const disk = parsePackagedDisk(document);
   const config = parseDescriptor(document["config"]);
   if (config.mediaType !== OCI_CONFIG_TYPE && config.mediaType !== DOCKER_CONFIG_TYPE)
     throw new Error(`it is not a container image: its config is of type ${plain(config.mediaType)}`);
   if (config.size > MANIFEST_BYTES_MAX) throw new Error(`its config is larger than ${MANIFEST_BYTES_MAX} bytes`);
   const layers = parseArray(document["layers"], LAYERS_MAX, "manifest's layers").map(parseDescriptor);
-  const odd = layers.find((layer) => !LAYER_TYPE.test(layer.mediaType));
+  const isKnown = (type: string): boolean => (disk === null ? LAYER_TYPE.test(type) : type === PACKAGE_LAYER_TYPE);
+  const odd = layers.find((layer) => !isKnown(layer.mediaType));
   if (odd !== undefined)
     throw new Error(`one of its layers is of type ${plain(odd.mediaType)}, which is not supported`);
-  return { kind: "image", config, layers };
+  return { kind: "image", config, layers, disk };
 }
 
 /**

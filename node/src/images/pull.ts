@@ -22,7 +22,9 @@ import type { Catalog } from "./catalog.ts";
 import { readCredentials } from "./credentials.ts";
 import { ImageRefused, imageFaultIn } from "./image-refused.ts";
 import type { UnpackedImage } from "./images.ts";
+import { checkKind, shownName } from "./kind.ts";
 import { choosePlatform, type Descriptor, type ImageConfig, parseConfig, parseManifest } from "./manifest.ts";
+import type { PackagedDisk } from "./package-manifest.ts";
 import { RegistryClient, type RegistryOptions } from "./registry.ts";
 import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";
@@ -47,6 +49,8 @@ export interface PullRequest {
   readonly arch: string;
   /** null for the node's operator. */
   readonly tenantId: string | null;
+  /** Whether it is to be a package. */
+  readonly isPackage: boolean;
   readonly signal: AbortSignal;
   readonly report: (progress: Progress) => void;
 }
@@ -55,6 +59,7 @@ interface Resolved {
   readonly digest: string;
   readonly config: Descriptor;
   readonly layers: readonly Descriptor[];
+  readonly disk: PackagedDisk | null;
 }
 
 /** Concurrent pulls of one tenant; its other pulls wait. */
@@ -111,11 +116,12 @@ export class Puller {
    * the tenant must also have access to the layers: knowing the manifest of a private image does not grant
    * access to its content.
    */
-  #needsNoDownload(digest: string, { reference, tenantId, arch }: PullRequest): boolean {
+  #needsNoDownload(digest: string, { reference, tenantId, arch, isPackage }: PullRequest): boolean {
     const { catalog } = this.#options;
     const present = catalog.findByDigest(digest);
     if (present === undefined) return false;
     checkPlatform(present, arch);
+    checkKind(present.isPackage === true, isPackage);
     return tenantId === null || present.source === sourceOf(reference) || catalog.hasReference(tenantId, digest);
   }
 
@@ -128,7 +134,7 @@ export class Puller {
     );
   }
 
-  async #resolve(client: RegistryClient, { reference, arch, signal }: PullRequest): Promise<Resolved> {
+  async #resolve(client: RegistryClient, { reference, arch, isPackage, signal }: PullRequest): Promise<Resolved> {
     let answer = await client.manifest(reference, reference.target, signal);
     let manifest = parseManifest(answer.bytes, answer.mediaType);
     // The specification allows lists of lists; no known registry serves more than two levels.
@@ -138,7 +144,9 @@ export class Puller {
       answer = await client.manifest(reference, entry.digest, signal);
       manifest = parseManifest(answer.bytes, answer.mediaType);
     }
-    return { digest: answer.digest, config: manifest.config, layers: manifest.layers };
+    const { config, layers, disk } = manifest;
+    checkKind(disk !== null, isPackage);
+    return { digest: answer.digest, config, layers, disk };
   }
 
   async #fetchAndBuild(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
@@ -146,8 +154,7 @@ export class Puller {
     const digests = resolved.layers.map((layer) => layer.digest);
     // What an earlier pull has left counts already.
     const presentBytes = await this.#options.blobs.bytesOf(request.reference, digests);
-    // A lower bound: the blobs, the plain layers and the tree, if nothing were compressed.
-    await this.#options.makeRoom({ peakBytes: 3 * layerBytes - presentBytes, keptBytes: layerBytes - presentBytes });
+    await this.#options.makeRoom(spaceOf(resolved, layerBytes, presentBytes));
     using watch = watchSpace(this.#options.directory, this.#options.clock, request.signal);
     const watched = { ...request, signal: watch.signal };
     try {
@@ -159,6 +166,7 @@ export class Puller {
         source: sourceOf(request.reference),
         config,
         layerPaths: resolved.layers.map((layer) => fetched.paths.get(layer.digest) ?? ""),
+        disk: resolved.disk,
         layerBytes,
         signal: watch.signal,
         report: request.report,
@@ -286,6 +294,14 @@ function checkPlatform({ os, architecture }: Pick<ImageConfig, "os" | "architect
     throw new ImageRefused("image_wrong_platform", `it has no variant for linux/${arch}; it has ${os}/${architecture}`);
 }
 
+/** A lower bound. */
+function spaceOf({ disk }: Resolved, layerBytes: number, presentBytes: number): SpaceNeeded {
+  const plainBytes = disk?.usedBytes ?? layerBytes;
+  // The blobs and the disk; of files the blobs, the plain layers and the tree, if nothing were compressed.
+  const builtBytes = disk === null ? 2 * plainBytes : plainBytes;
+  return { peakBytes: layerBytes + builtBytes - presentBytes, keptBytes: plainBytes - presentBytes };
+}
+
 const queueOf = (concurrencyPerOwnerMax: number): FairQueue =>
   new FairQueue({ concurrencyMax: Number.POSITIVE_INFINITY, concurrencyPerOwnerMax });
 
@@ -302,7 +318,7 @@ function logReason(error: unknown): string {
 function withImageName(error: unknown, reference: Reference): Error {
   const isMissing = error instanceof RegistryError && error.kind === "missing";
   const what = isMissing ? "does not exist" : "cannot be pulled";
-  const text = `image ${reference.name} ${what}: ${messageOf(error)}`;
+  const text = `${shownName(reference)} ${what}: ${messageOf(error)}`;
   if (error instanceof DiskFull) return DiskFull.saying(text);
   const fault = error instanceof RegistryError ? error.fault : imageFaultIn(error);
   return fault === null ? new Error(text) : new ImageRefused(fault, text);

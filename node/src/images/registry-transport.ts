@@ -22,6 +22,7 @@ import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { authorityOf, type RegistryList } from "@flotilla/contract/registries";
 import { AddressRefused, type Resolve, sendChecked } from "@flotilla/base/checked-request";
+import type { CallServer } from "./own-registry.ts";
 
 /**
  * `missing`: the registry does not have it. `refused`: no retry can succeed. `failed`: a retry may succeed.
@@ -58,9 +59,13 @@ export interface Endpoint {
   /** Name in the log: `mirror http://127.0.0.1:5000` or `registry docker.io`. */
   readonly label: string;
   readonly allowedAddresses: "any" | "public";
+  /** Whether it is the fleet's own, behind the server. */
+  readonly isOwn?: boolean;
 }
 
 export interface TransportOptions {
+  /** Reaches the fleet's own registry; null: the node has no server. */
+  readonly callServer: CallServer | null;
   readonly registries: RegistryList;
   readonly resolve: Resolve;
   readonly clock: Clock;
@@ -124,9 +129,13 @@ export class RegistryTransport implements Disposable {
   }
 
   async #send(endpoint: Endpoint, { url, allowedAddresses, headers, stall }: Exchange): Promise<IncomingMessage> {
-    const { resolve } = this.options;
+    const { resolve, callServer } = this.options;
     stall.touch();
     try {
+      if (endpoint.isOwn === true) {
+        if (callServer === null) throw new Error("the node has no server");
+        return await callServer({ method: "GET", path: `${url.pathname}${url.search}`, headers, signal: stall.signal });
+      }
       return await sendChecked({
         url,
         allowedAddresses,
@@ -144,6 +153,7 @@ export class RegistryTransport implements Disposable {
   /** The next hop, or the reason to refuse it. */
   #follow(endpoint: Endpoint, from: Exchange, location: string | undefined): Exchange | string {
     const { url, headers } = from;
+    if (endpoint.isOwn === true) return "redirected, which a server does not";
     const next = location === undefined ? null : URL.parse(location, url.href);
     if (next === null || !/^https?:$/.test(next.protocol) || next.username !== "")
       return "redirected to something that is not a web address";

@@ -11,6 +11,8 @@
  * they were written for and to its token server, except to a token server that is allowed only by a pattern.
  * A token is sent only to the registry.
  *
+ * The fleet's own registry is not contacted directly: requests go to the node's server.
+ *
  * Content is not verified here; callers compare digests.
  */
 import { createHash } from "node:crypto";
@@ -18,7 +20,7 @@ import type { IncomingMessage } from "node:http";
 import { deadlineSignal } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import type { Credentials } from "@flotilla/base/registry-credentials";
-import type { Reference } from "@flotilla/contract/reference";
+import { OWN_REGISTRY, type Reference } from "@flotilla/contract/reference";
 import { authorityOf, mirrorBase, type RegistryRules, registryRefusal } from "@flotilla/contract/registries";
 import { MANIFEST_BYTES_MAX, MANIFEST_TYPES } from "./manifest.ts";
 import {
@@ -70,6 +72,14 @@ const TOKEN_SERVERS: Readonly<Record<string, string>> = {
   "docker.io": "auth.docker.io",
   "registry.gitlab.com": "gitlab.com",
   "lscr.io": "ghcr.io",
+};
+/** The server that the node belongs to decides what it may read. */
+const OWN_ENDPOINT: Endpoint = {
+  base: `http://${OWN_REGISTRY}`,
+  registry: OWN_REGISTRY,
+  label: "the fleet's registry",
+  allowedAddresses: "any",
+  isOwn: true,
 };
 const MANIFEST_TRIES_MAX = 3;
 const TOKEN_BYTES_MAX = 1024 * 1024;
@@ -163,6 +173,7 @@ export class RegistryClient implements Disposable {
   /** Empty when the registry is not allowed. */
   #endpointsOf(registry: string): readonly Endpoint[] {
     const { registries, rules } = this.#options;
+    if (registry === OWN_REGISTRY) return [OWN_ENDPOINT];
     const permission = registries.grant(registry);
     if (permission === null) return [];
     const host = registry === "docker.io" ? "registry-1.docker.io" : registry;
@@ -192,7 +203,7 @@ export class RegistryClient implements Disposable {
       const status = answer.statusCode ?? 0;
       if (status >= 200 && status < 300) return answer;
       answer.destroy();
-      if (status === 401 && !isRetry) {
+      if (status === 401 && !isRetry && endpoint.isOwn !== true) {
         const challenges = parseChallenges(answer.headers["www-authenticate"] ?? "");
         const fresh = await this.#authorize(endpoint, challenges, call, stall);
         if (fresh !== undefined) {

@@ -33,8 +33,10 @@ import { nameResolver } from "@flotilla/base/name-resolver";
 import { type Candidate, planCollection } from "./collect.ts";
 import { ImageRefused } from "./image-refused.ts";
 import type { EnsureOptions, HeldRoot, Images, RootFile, UnpackedImage } from "./images.ts";
+import { checkKind, diskTooSmall } from "./kind.ts";
 import { makeBusyboxTar } from "./local.ts";
 import { type AddedRoot, MovedRoots } from "./moved-roots.ts";
+import type { CallServer } from "./own-registry.ts";
 import { Puller } from "./pull.ts";
 import type { RegistryOptions } from "./registry.ts";
 import { SharedWork } from "./share.ts";
@@ -66,6 +68,8 @@ export interface ImagesOptions {
   readonly stallTimeoutMs?: number;
   /** Delay before the first retry, doubling with each; default 500 ms. */
   readonly retryDelayMs?: number;
+  /** Reaches the fleet's own registry. Default: it cannot be reached. */
+  readonly callServer?: CallServer;
   /** Resolves the names of registries; default the system's resolver. */
   readonly resolve?: Resolve;
 }
@@ -115,7 +119,8 @@ function registryOptions(options: ImagesOptions, retryDelayMs: number): Registry
   const rules = { allowed, mirrors, insecure };
   const resolve = options.resolve ?? registryResolver();
   const stallTimeoutMs = options.stallTimeoutMs ?? 30_000;
-  return { rules, registries: new RegistryList(rules), resolve, clock, stallTimeoutMs, retryDelayMs };
+  const callServer = options.callServer ?? null;
+  return { rules, registries: new RegistryList(rules), resolve, callServer, clock, stallTimeoutMs, retryDelayMs };
 }
 
 class ImageStore implements NodeImages {
@@ -171,13 +176,16 @@ class ImageStore implements NodeImages {
     const arch = options.arch ?? this.#options.arch;
     const tenantId = reference.isLocal ? null : options.tenantId;
     const present = this.#catalog.find(reference.name, arch, tenantId);
+    const isPackage = options.isPackage ?? false;
     if (present !== undefined && (reference.isLocal || options.isRefresh !== true)) {
+      // A local one is a package if its archive was.
+      if (!reference.isLocal) checkKind(present.isPackage === true, isPackage, reference);
       await this.#catalog.touch(present.digest);
       return present;
     }
     if (reference.isLocal) throw this.#missingLocal(reference, arch);
-    return this.#pulls.run(`${tenantId ?? ""} ${arch} ${reference.name}`, options, (signal, report) =>
-      this.#puller.pull({ reference, arch, tenantId, signal, report }),
+    return this.#pulls.run(`${tenantId ?? ""} ${arch} ${isPackage} ${reference.name}`, options, (signal, report) =>
+      this.#puller.pull({ reference, arch, tenantId, isPackage, signal, report }),
     );
   }
 
@@ -194,8 +202,9 @@ class ImageStore implements NodeImages {
     this.#catalog.watch(onChange);
   }
 
-  rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile> {
-    if (diskBytes >= image.rootBytes) return Promise.resolve(image);
+  async rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile> {
+    if (diskBytes >= image.rootBytes) return image;
+    if (image.isPackage === true) throw diskTooSmall(image);
     const { clock, launcher } = this.#options;
     return this.#shrinking.run(`${image.digest} ${diskBytes}`, {}, (signal) =>
       ensureSmallerRoot({ image, bytes: diskBytes, builder: this.#builder, clock, launcher, signal }),

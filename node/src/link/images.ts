@@ -32,10 +32,10 @@ export async function listImages({ response, query }: Exchange, { images }: Imag
 
 /** Answers with the progress, and then how it ended. */
 export async function pullImage({ request, response, signal }: Exchange, { images, clock }: ImageParts): Promise<void> {
-  const { reference, arch, tenantId } = readPullRequest(await readJson(request, clock));
+  const { reference, arch, tenantId, isPackage = false } = readPullRequest(await readJson(request, clock));
   const write = beginLines(response);
   await lastLine(write, async () =>
-    images.ensure(reference, { arch, tenantId, isRefresh: true, onProgress: write, signal }),
+    images.ensure(reference, { arch, tenantId, isPackage, isRefresh: true, onProgress: write, signal }),
   );
   response.end();
 }

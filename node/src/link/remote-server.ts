@@ -1,15 +1,18 @@
 /**
- * Calls from a node to the servers of its fleet on other hosts: its registration and its heartbeats.
+ * Calls from a node to the servers of its fleet on other hosts: its registration, its heartbeats, and those
+ * of the fleet's registry.
  *
  * Always: a call goes to the server that answered last; when it cannot be reached, the next call goes to
  * another one. Without any other, FLOTILLA_URL is called again.
  */
-import { request as httpRequest } from "node:http";
-import { Agent, request as httpsRequest } from "node:https";
+import { type IncomingMessage, request as httpRequest } from "node:http";
+import { Agent, type RequestOptions as HttpsOptions, request as httpsRequest } from "node:https";
 import type { Clock } from "@flotilla/base/clock";
 import { parseJoinToken } from "@flotilla/contract/link/fleet";
 import { connectToJoin, endpointOf, explained, fleetOptions } from "./fleet-tls.ts";
 import type { Membership } from "./membership.ts";
+import type { ServerCall } from "../images/own-registry.ts";
+import { sendCall } from "./send-call.ts";
 import { type Answer, type Post, send } from "./post.ts";
 
 /** An unused connection is kept for the next heartbeats. */
@@ -42,6 +45,18 @@ export class RemoteServer {
   async post(post: Post): Promise<Answer> {
     const { identity, authority } = this.membership;
     if (identity === null || authority === null) return await this.#postToJoin(post);
+    return await this.#ask((place) => send(httpsRequest, { ...place, ...requestOf(post) }, post));
+  }
+
+  /** A call whose body and answer are streams. Throws an Error when there is no answer. */
+  async call(call: ServerCall): Promise<IncomingMessage> {
+    if (this.membership.identity === null) throw new Error("the node has not joined yet");
+    return await this.#ask((place) => sendCall(httpsRequest, place, call));
+  }
+
+  async #ask<T>(ask: (place: Pick<HttpsOptions, "agent" | "host" | "port">) => Promise<T>): Promise<T> {
+    const { identity, authority } = this.membership;
+    if (identity === null || authority === null) throw new Error("the node has not joined yet");
     this.#agent ??= new Agent({
       ...fleetOptions(identity, authority),
       ALPNProtocols: ["http/1.1"],
@@ -53,7 +68,7 @@ export class RemoteServer {
     const address = addresses[this.#turn % addresses.length] ?? "";
     const { host, port } = endpointOf(address);
     try {
-      return await send(httpsRequest, { agent: this.#agent, host, port, ...requestOf(post) }, post);
+      return await ask({ agent: this.#agent, host, port });
     } catch (error) {
       this.#turn += 1;
       throw new Error(`server ${address} does not answer`, { cause: explained(error, this.#options.clock) });

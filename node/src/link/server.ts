@@ -40,6 +40,7 @@ import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../moves/incoming.ts";
 import type { OutgoingDeps } from "../moves/outgoing.ts";
 import { OutgoingPoints, type PointDeps } from "../moves/outgoing-points.ts";
+import type { Exports } from "../packages/exports.ts";
 import type { Replacements } from "../replacing/replacements.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
@@ -97,6 +98,7 @@ export interface LinkOptions {
   readonly incoming: Incoming;
   readonly replacements: Replacements;
   readonly branches: Branches;
+  readonly exports: Exports;
   readonly images: Images;
   /** What machines and points that leave need. */
   readonly outgoing: OutgoingDeps & PointDeps;

@@ -25,10 +25,10 @@ export interface EnsureImageOptions {
 export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions): Promise<UnpackedImage> {
   const { images, clock, report, signal } = options;
   const { tenantId } = spec;
-  const { reference, arch } = spec.image;
+  const { reference, arch, isPackage = false } = spec.image;
   const found = await images.find(reference, arch, tenantId);
   // `ensure` records the use of an image on the node: the least recently used images are removed first.
-  if (found !== undefined) return await images.ensure(reference, { arch, tenantId, signal });
+  if (found !== undefined) return await images.ensure(reference, { arch, tenantId, isPackage, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new ImageRefused(
       "image_not_cached",
@@ -39,7 +39,7 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   const startedAt = clock.monotonic();
   report.event({ type: "machine.imagePullBegun", data: { reference } });
   const onProgress = ({ message }: { readonly message: string }): void => report.progress(message);
-  const pulled = await images.ensure(reference, { arch, tenantId, onProgress, signal });
+  const pulled = await images.ensure(reference, { arch, tenantId, isPackage, onProgress, signal });
   const seconds = Math.round((clock.monotonic() - startedAt) / 100) / 10;
   report.event({ type: "machine.imagePulled", data: { reference, seconds } });
   return pulled;

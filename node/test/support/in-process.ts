@@ -13,10 +13,12 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 import { printEvent } from "@flotilla/contract/event-types";
 import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link/link";
 import { Branches } from "../../src/branches/branches.ts";
+import type { Disks } from "../../src/disks/disks.ts";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";
 import type { FakePreparing } from "../../src/driver/fake/prepared.ts";
+import type { Images } from "../../src/images/images.ts";
 import { makeLog } from "../../src/log.ts";
 import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
 import { Fleet } from "../../src/machines/fleet.ts";
@@ -111,6 +113,9 @@ export async function startTestNode(
     readonly isPlain?: boolean;
     /** Simulates the preparation of a VM; absent: none is prepared. */
     readonly preparing?: FakePreparing["work"];
+    /** Real ones; absent: fakes. */
+    readonly disks?: Disks;
+    readonly realImages?: Images;
   } = {},
 ): Promise<TestNode> {
   const clock = options.clock ?? systemClock;
@@ -149,8 +154,8 @@ export async function startTestNode(
       Promise.resolve({ ...RESOURCES, availableMemoryMb: options.availableMemoryMb?.() ?? 16_384 }),
     lastAliveAt: options.lastAliveAt ?? null,
     driver,
-    images,
-    disks: fakeDisks,
+    images: options.realImages ?? images,
+    disks: options.disks ?? fakeDisks,
     clock,
     log,
     onEvent: (machineId, event) => void events.push({ machineId, ...printEvent(event) }),

@@ -8,6 +8,8 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 import { makeLog } from "../../src/log.ts";
 import { type ServedLink, serveLink } from "../../src/link/server.ts";
 import { Incoming } from "../../src/moves/incoming.ts";
+import type { CallServer } from "../../src/images/own-registry.ts";
+import { Exports } from "../../src/packages/exports.ts";
 import { linkSocketPath } from "../../src/link/socket-path.ts";
 import { startTestNode, temporaryDirectory, type TestNode } from "./in-process.ts";
 
@@ -26,6 +28,8 @@ export interface TestLink extends AsyncDisposable {
 export interface TestLinkOptions {
   readonly clock?: Clock;
   readonly temporaryDirectory?: string;
+  /** Reaches a registry; absent: none. */
+  readonly callServer?: CallServer;
 }
 
 export async function startTestLink(options: TestLinkOptions = {}): Promise<TestLink> {
@@ -48,6 +52,10 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     incoming,
     replacements: node.replacements,
     branches: node.branches,
+    exports: new Exports({
+      ...{ fleet, deps, callServer: options.callServer ?? null, temporaryDirectory: temporary, arch: "amd64" },
+      ...{ clock, log, push: { retryDelayMs: 10 } },
+    }),
     images: node.images,
     outgoing: deps,
     clock: node.clock,
