@@ -39,6 +39,7 @@ export class UnreadableDisk extends Error {}
 export class DiskReader {
   readonly #disk: ReadDisk;
   readonly #windowCells: number;
+  readonly #cell = Buffer.alloc(CELL_BYTES);
   #window: Window | null = null;
 
   private constructor(disk: ReadDisk, windowCells: number) {
@@ -47,10 +48,11 @@ export class DiskReader {
   }
 
   /**
-   * Throws DiskFull when there is no room for a copy of a part of the disk. `copiedBytesMax`: of a disk that
-   * uses more than this only a part is copied at a time.
+   * Throws DiskFull when there is no room for a copy of a part of the disk. `windowCells`: so many cells are
+   * copied at a time; absent: as there is room.
    */
-  static async open(disk: ReadDisk, copiedBytesMax = Number.POSITIVE_INFINITY): Promise<DiskReader> {
+  static async open(disk: ReadDisk, windowCells?: number): Promise<DiskReader> {
+    if (windowCells !== undefined) return new DiskReader(disk, windowCells);
     const { diskPath, layerPaths, root, diskBytes, directory } = disk;
     const sizes = await Promise.all([diskPath, root.rootPath, ...layerPaths].map(allocatedBytes));
     const usedBytes = Math.min(
@@ -59,7 +61,7 @@ export class DiskReader {
     );
     const freeBytes = await readFreeBytes(dirname(directory));
     const cells = Math.ceil(diskBytes / CELL_BYTES);
-    if (usedBytes <= freeBytes / 2 && usedBytes <= copiedBytesMax) return new DiskReader(disk, cells);
+    if (usedBytes <= freeBytes / 2) return new DiskReader(disk, cells);
     const neededBytes = Math.min(usedBytes, WINDOW_CELLS * CELL_BYTES);
     if (neededBytes > freeBytes)
       throw new DiskFull(`the export needs ${Math.ceil(neededBytes / 2 ** 20)} MB to read the machine's disk`);
@@ -80,7 +82,7 @@ export class DiskReader {
     return used;
   }
 
-  /** The records of the cells from `from` up to `to`. Their data stays as it is. */
+  /** The records of the cells from `from` up to `to`. The data is valid until the next one is requested. */
   async *records(from: number, to: number): AsyncGenerator<DiskRecord, void> {
     const end = Math.min(to, Math.ceil(this.#disk.diskBytes / CELL_BYTES));
     const step = this.#windowCells;
@@ -118,14 +120,14 @@ export class DiskReader {
     return this.#window;
   }
 
-  /** A cell of the window; at the end of the disk it is shorter. */
+  /** A cell of the window, until the next one is read; at the end of the disk it is shorter. */
   async #read(cell: number): Promise<Buffer> {
     const window = this.#window;
     if (window === null) throw new Error("the disk is not being read");
     this.#disk.signal.throwIfAborted();
     const bytes = Math.min(CELL_BYTES, this.#disk.diskBytes - cell * CELL_BYTES);
     await using file = await open(window.path, "r");
-    const data = Buffer.alloc(bytes);
+    const data = this.#cell.subarray(0, bytes);
     for (let at = 0; at < bytes; ) {
       const { bytesRead } = await file.read(data, at, bytes - at, (cell - window.from) * CELL_BYTES + at);
       if (bytesRead === 0) throw new Error("the copy of the disk is shorter than the disk");

@@ -62,8 +62,8 @@ export interface ExportsOptions {
   readonly arch: "amd64" | "arm64";
   readonly clock: Clock;
   readonly log: Log;
-  /** More of a disk is not copied at a time; absent: as there is room. */
-  readonly copiedBytesMax?: number;
+  /** How many cells of a disk are copied at a time; absent: as there is room for. */
+  readonly windowCells?: number;
   readonly push?: Pick<PushOptions, "retryDelayMs" | "silenceMs">;
 }
 
@@ -201,7 +201,7 @@ class Export {
     const chain = { diskPath: diskPathOf(machine.directory), layerPaths, root };
     this.#report("reading the disk", 0);
     const reading = { ...chain, disks: deps.disks, diskBytes: bytes, directory: join(directory, "disk"), signal };
-    const reader = await DiskReader.open(reading, this.#parts.copiedBytesMax);
+    const reader = await DiskReader.open(reading, this.#parts.windowCells);
     const cells = await reader.usedCells();
     const perPack = cellsPerPack(cells);
     const packs = packsOf(cells, perPack);

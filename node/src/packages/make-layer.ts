@@ -5,7 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { createWriteStream } from "node:fs";
-import { Readable } from "node:stream";
+import type { Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { constants, createZstdCompress } from "node:zlib";
 import { type DiskRecord, recordHead } from "../images/disk-records.ts";
@@ -22,7 +22,7 @@ const LEVEL = 3;
 const PARAMETERS = { [constants.ZSTD_c_compressionLevel]: LEVEL, [constants.ZSTD_c_checksumFlag]: 0 };
 const CHUNK_BYTES = 256 * 1024;
 
-/** Writes the layer to a new file. */
+/** Writes the layer to a new file. The data of a record is not used after the next one was requested. */
 export async function makeLayer(
   records: AsyncIterable<DiskRecord>,
   path: string,
@@ -30,16 +30,7 @@ export async function makeLayer(
 ): Promise<MadeLayer> {
   const [plain, stored] = [createHash("sha256"), createHash("sha256")];
   let [plainBytes, dataBytes, size] = [0, 0, 0];
-  const plainParts = async function* (): AsyncGenerator<Buffer, void> {
-    for await (const record of records) {
-      for (const part of [recordHead(record), record.data]) {
-        plain.update(part);
-        plainBytes += part.byteLength;
-        yield part;
-      }
-      dataBytes += record.data.byteLength;
-    }
-  };
+  const compress = createZstdCompress({ params: PARAMETERS, chunkSize: CHUNK_BYTES });
   const storedParts = async function* (parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
     for await (const part of parts) {
       stored.update(part);
@@ -47,13 +38,32 @@ export async function makeLayer(
       yield part;
     }
   };
-  await pipeline(
-    Readable.from(plainParts(), { objectMode: false }),
-    createZstdCompress({ params: PARAMETERS, chunkSize: CHUNK_BYTES }),
-    storedParts,
-    createWriteStream(path, { mode: 0o600, flags: "w" }),
-    { signal },
-  );
+  const written = pipeline(compress, storedParts, createWriteStream(path, { mode: 0o600, flags: "w" }), { signal });
+  const write = async (): Promise<void> => {
+    for await (const record of records) {
+      for (const part of [recordHead(record), record.data]) {
+        plain.update(part);
+        plainBytes += part.byteLength;
+        await taken(compress, part);
+      }
+      dataBytes += record.data.byteLength;
+    }
+    compress.end();
+  };
+  const writing = write().catch((error: Error) => void compress.destroy(error));
+  try {
+    await written;
+  } finally {
+    // The one that fails ends the other.
+    await writing;
+  }
   const [digest, diffId] = [stored, plain].map((hash) => `sha256:${hash.digest("hex")}`) as [string, string];
   return { digest, size, diffId, plainBytes, dataBytes };
+}
+
+/** Resolves when the stream has used the part. */
+function taken(stream: Writable, part: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stream.write(part, (error) => (error ? reject(error) : resolve()));
+  });
 }

@@ -2,7 +2,8 @@
  * Nodes with real images and disks, and machines of the fake driver on them, for exports without VMs.
  */
 import { execFile } from "node:child_process";
-import { readdir, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { systemClock } from "@flotilla/base/clock";
@@ -21,7 +22,7 @@ import { machineIdOf, machineOf, startTestNode, temporaryDirectory, type TestNod
 const execute = promisify(execFile);
 
 const REPOSITORY = "tenants/tenant-1/web";
-const REQUEST: ExportRequest = {
+export const REQUEST: ExportRequest = {
   operationId: "op-1",
   repository: REPOSITORY,
   tag: "latest",
@@ -123,4 +124,17 @@ export async function writeRandom(diskPath: string, at: number, content: Buffer)
 export async function compareDisk(diskPath: string, rawPath: string): Promise<string> {
   const { stdout } = await execute("qemu-img", ["compare", "-U", "-f", "qcow2", "-F", "raw", diskPath, rawPath]);
   return stdout;
+}
+
+/** A directory on a file system of this size. */
+export async function smallDirectory(megabytes: number): Promise<{ readonly path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), "flotilla-small-"));
+  await execute("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", path]);
+  return {
+    path,
+    [Symbol.asyncDispose]: async () => {
+      await execute("umount", [path]);
+      await rm(path, { recursive: true });
+    },
+  };
 }
