@@ -20,6 +20,7 @@ import { addImageCommands } from "./image/commands.ts";
 import { addInvoiceCommands } from "./invoice/commands.ts";
 import { addKeyCommands } from "./key/commands.ts";
 import { addMachineCommands } from "./machine/commands.ts";
+import { addMcpCommand } from "./mcp/commands.ts";
 import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
 import { addPlanCommands } from "./plan/commands.ts";
@@ -77,6 +78,7 @@ export function buildProgram(tree: Tree): Command {
     options: (command) => command.option("--key-stdin", "read the key from standard input"),
     load: () => import("./login/login.ts"),
   });
+  addMcpCommand(tree, root);
   root.commandsGroup("Run:");
   addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
   addProgram(tree, root, "server", "run a server only");
