@@ -3,9 +3,9 @@
  * directory that user owns, and in which view of the file system the server runs.
  *
  * Owns the permissions of the data directory: it belongs to root, with the sticky bit, so that the server can
- * make files there and cannot replace the node's. The server owns `postgres/`, `server/`, `admin.key` and
- * `secrets.key`, which only it and root can read. Files that were made as root are given to the server. All
- * steps are idempotent.
+ * make files there and cannot replace the node's. The server owns `postgres/`, `server/`, `registry/`,
+ * `admin.key` and `secrets.key`, which only it and root can read. Files that were made as root are given to
+ * the server. All steps are idempotent.
  *
  * A directory above the data or the program may be closed to others, such as a home directory. Then the
  * server gets a mount namespace in which that directory is empty except for the two. Where the host allows no
@@ -164,6 +164,13 @@ function chownFiles(dataDirectory: string, user: User): void {
     database,
   ])
     give(path, user);
+  giveRegistry(join(dataDirectory, "registry"), user);
+}
+
+/** All of it was made as root, or nothing. */
+function giveRegistry(directory: string, { uid, gid }: User): void {
+  if (lstatSync(directory, { throwIfNoEntry: false })?.uid !== 0) return;
+  spawnSync("chown", ["--recursive", "--no-dereference", "--from=0", `${uid}:${gid}`, directory], { stdio: "ignore" });
 }
 
 /** Only root's files with a single name: in a directory of the server's, a name may lead anywhere. */

@@ -1,7 +1,7 @@
 /**
  * The registry that this server runs itself: Debian's docker-registry, on a socket in the data directory.
  *
- * Owns `<data dir>/registry` with the blobs, `registry.json` and `blobs.sock`.
+ * Owns `<data dir>/registry`: `storage/` with the blobs, `config.json` and `sock`.
  *
  * Always:
  * - It is started when this server starts, again when it ends, and ends with this server, however that ends.
@@ -62,9 +62,10 @@ export class EmbeddedRegistry implements Backend {
 
   constructor(options: EmbeddedOptions) {
     this.#options = options;
-    this.#socket = join(options.dataDirectory, "blobs.sock");
-    this.#configuration = join(options.dataDirectory, "registry.json");
-    this.#storage = join(options.dataDirectory, "registry");
+    const directory = join(options.dataDirectory, "registry");
+    this.#socket = join(directory, "sock");
+    this.#configuration = join(directory, "config.json");
+    this.#storage = join(directory, "storage");
     this.#agent = new Agent({ connections: CONNECTIONS_MAX, connect: { socketPath: this.#socket } });
     this.#running = this.#run().catch((error: unknown) => {
       this.#fault = STARTING;

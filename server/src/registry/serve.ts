@@ -99,11 +99,7 @@ async function answer(parts: RegistryParts, request: OpenRequest, nodes: RateLim
   if (route.kind === "version") return { status: 200, headers: { "content-type": "application/json" }, body: "{}" };
   if (route.kind === "token") return await tokenFor(parts, request, caller, scopesOf(route.query));
   if (route.kind === "catalog")
-    throw new OciError(
-      403,
-      "DENIED",
-      "repositories are not listed here; GET /v1/packages lists the packages of a tenant",
-    );
+    throw new OciError(403, "DENIED", "repositories are not listed here; the API lists the packages of a tenant");
   requirePermitted(caller, route, challengeOf(parts, request, route));
   request.close = parts.admission.open(key.tenantId, "api");
   return await forHolder(key.tenantId, () => serve(parts, request, { caller, route }), {

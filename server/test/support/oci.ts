@@ -5,7 +5,9 @@
  */
 import assert from "node:assert/strict";
 import { hash, randomBytes } from "node:crypto";
-import { readdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { until } from "../../../test/support/until.ts";
 import { startTestServer, type TestServer, type TestServerOptions } from "./server.ts";
 import type { Answer, Client } from "./client.ts";
@@ -104,3 +106,28 @@ export async function pushImage(client: Client, repository: string, image: TestI
 export const randomLayer = (bytes: number): Buffer => randomBytes(bytes);
 
 export const codeOf = (answer: Answer): string => `${answer.status} ${answer.json?.errors?.[0]?.code ?? ""}`.trim();
+
+/** Writes an image of one small layer as an OCI layout, for tools that read one. Returns its manifest. */
+export async function writeLayout(directory: string): Promise<string> {
+  const layer = gzipSync(Buffer.alloc(1_024));
+  const configuration = {
+    ...{ architecture: "amd64", os: "linux", config: { Cmd: ["/bin/true"] } },
+    rootfs: { type: "layers", diff_ids: [digestOf(Buffer.alloc(1_024))] },
+  };
+  const config = Buffer.from(JSON.stringify(configuration));
+  const part = (bytes: Buffer, mediaType: string) => ({ mediaType, digest: digestOf(bytes), size: bytes.length });
+  const manifest = Buffer.from(
+    JSON.stringify({
+      ...{ schemaVersion: 2, mediaType: OCI_MANIFEST },
+      config: part(config, "application/vnd.oci.image.config.v1+json"),
+      layers: [part(layer, "application/vnd.oci.image.layer.v1.tar+gzip")],
+    }),
+  );
+  const blobs = join(directory, "blobs", "sha256");
+  await mkdir(blobs, { recursive: true });
+  for (const bytes of [layer, config, manifest]) await writeFile(join(blobs, digestOf(bytes).slice(7)), bytes);
+  await writeFile(join(directory, "oci-layout"), '{"imageLayoutVersion":"1.0.0"}');
+  const index = { schemaVersion: 2, manifests: [part(manifest, OCI_MANIFEST)] };
+  await writeFile(join(directory, "index.json"), JSON.stringify(index));
+  return manifest.toString();
+}
