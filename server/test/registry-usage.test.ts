@@ -62,7 +62,7 @@ const advance = (id: string, ms: number): Promise<number> =>
   db.execute(sql`
     WITH moved AS (
       INSERT INTO clock_advances (tenant_id, active_from, advanced_at, ahead_ms)
-      VALUES (${id}, clock_timestamp(), clock_timestamp(), ${ms}::bigint))
+      VALUES (${id}, clock_timestamp() - interval '1 second', clock_timestamp(), ${ms}::bigint))
     UPDATE tenants SET clock_ahead_ms = ${ms}::bigint WHERE id = ${id}`);
 
 test("each change of what a tenant has ends one interval and begins another, and none is left of nothing", async () => {
