@@ -24,7 +24,7 @@ ${endpointList.map(renderRow).join("\n")}
 
 function renderRow([name, endpoint]: readonly [string, Endpoint]): string {
   const { method, path, aliases = [], answers } = endpoint;
-  const refused = refusals(name, endpoint).map(([status]) => status);
+  const refused = refusals(endpoint).map(([status]) => status);
   const paths = [path, ...aliases].map((each) => `\`${each}\``).join(", also ");
   const cells = [method, paths, name, renderAccess(endpoint), Object.keys(answers).join(" "), refused.join(" ")];
   return `| ${cells.join(" | ")} |`;

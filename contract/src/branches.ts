@@ -1,10 +1,10 @@
 /**
- * Branches of a running machine, leases on them, export, and packaged machines. Checkpoints: checkpoints.ts.
+ * Branches of a running machine, and leases on them. Checkpoints: checkpoints.ts.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { BRANCHES_MAX, PORTS_PER_MACHINE_MAX } from "./limits.ts";
 import { MachineInfo, MachineName, PortRequest } from "./machines.ts";
-import { int32, int64, nullable, oneOf, optional, stringMap, Type, text } from "./schema.ts";
+import { int64, nullable, oneOf, optional, stringMap, Type, text } from "./schema.ts";
 
 const ports = optional(
   Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX, description: "default: those of the machine" }),
@@ -60,13 +60,6 @@ export const AssignResponse = Type.Object({
   ownerToken: Type.String(),
   state: Type.String(),
   machine: MachineInfo,
-});
-
-export const ExportResponse = Type.Object({
-  reference: Type.String(),
-  digest: Type.String(),
-  sizeBytes: int64(),
-  platforms: Type.Array(Type.String()),
 });
 
 export const AdoptRequest = Type.Object({
@@ -199,39 +192,6 @@ export const branchEndpoints = {
     },
     answers: { 200: json(LeaseInfo) },
     errors: ["invalid_json", "invalid_body", "not_found", "not_owner", "conflict"],
-    isExtra: true,
-  }),
-  exportMachine: endpoint({
-    method: "POST",
-    path: "/v1/machines/{id}/export",
-    family: "machines",
-    summary: "Package a stopped machine's disk as an artifact of the registry",
-    access: ["machine:create"],
-    body: { kind: "json", isOptional: true, schema: Type.Object({ tag: optional(text({ maxLength: 128 })) }) },
-    answers: { 200: json(ExportResponse) },
-    errors: ["invalid_json", "invalid_body", "not_found", "conflict", "unavailable"],
-  }),
-  registerPackage: endpoint({
-    method: "POST",
-    path: "/v1/registry/machines",
-    family: "registry",
-    summary: "Record a packaged machine that was pushed to the registry",
-    access: ["machine:create"],
-    body: {
-      kind: "json",
-      schema: Type.Object({
-        repo: text(),
-        tag: text(),
-        digest: text(),
-        sizeBytes: int64(),
-        platforms: Type.Array(text()),
-        manifest: text(),
-      }),
-    },
-    answers: {
-      200: json(Type.Object({ repo: Type.String(), tag: Type.String(), digest: Type.String(), count: int32() })),
-    },
-    errors: ["invalid_json", "invalid_body"],
     isExtra: true,
   }),
 } as const;

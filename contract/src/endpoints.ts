@@ -18,6 +18,7 @@ import { loopEndpoints } from "./loops.ts";
 import { machineEndpoints } from "./machines.ts";
 import { nodeEndpoints } from "./nodes.ts";
 import { operationEndpoints } from "./operations.ts";
+import { packageEndpoints } from "./packages.ts";
 import { placementEndpoints } from "./placement.ts";
 import { planEndpoints } from "./plans.ts";
 import { poolEndpoints } from "./pools.ts";
@@ -42,6 +43,7 @@ export const endpoints = {
   ...checkpointEndpoints,
   ...imageEndpoints,
   ...registryEndpoints,
+  ...packageEndpoints,
   ...appEndpoints,
   ...nodeEndpoints,
   ...loopEndpoints,

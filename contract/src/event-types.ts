@@ -229,6 +229,21 @@ export const EVENTS = {
   }),
   "instance.replaced": is("warn", { appId: text, ...reason }, (data) => `the instance is replaced: ${data.reason}`),
 
+  "package.exported": is(
+    "info",
+    { reference: text, digest: text, machineId: text, sizeBytes: int64(), sentBytes: int64() },
+    ({ reference, machineId, sizeBytes, sentBytes }) => {
+      const sent = `${renderGb(sentBytes)} of ${renderGb(sizeBytes)} were sent`;
+      return `machine ${machineId} was exported as ${reference}; ${sent}`;
+    },
+  ),
+  "package.deleted": is(
+    "info",
+    { reference: text, digest: text, cause: oneOf(["requested", "retention"]) },
+    ({ reference, cause }) =>
+      cause === "requested" ? `${reference} was deleted` : `${reference} was deleted: newer ones are kept`,
+  ),
+
   "webhook.disabled": is("error", { webhookId: text, ...reason }, (data) => {
     return `webhook ${data.webhookId} was disabled: ${data.reason}; repair the receiver, then enable the webhook`;
   }),

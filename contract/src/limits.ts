@@ -114,6 +114,9 @@ export const DEADLINE_SECONDS_MAX = 24 * 3600;
 /** The releases that one answer lists. */
 export const RELEASES_LISTED_MAX = 100;
 
+/** The largest number of tags that a retention of a package may name. */
+export const PACKAGES_KEPT_MAX = 10_000;
+
 /** How many records of volumes a tenant may have. */
 export const VOLUMES_MAX = 1000;
 

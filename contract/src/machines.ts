@@ -309,7 +309,10 @@ export const machineEndpoints = {
     access: ["machine:create"],
     body: { kind: "json", schema: CreateMachineRequest },
     answers: { 201: json(MachineInfo) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken", "quota_exceeded", "not_implemented"],
+    errors: [
+      ...(["invalid_json", "invalid_request", "invalid_body", "not_found", "name_taken"] as const),
+      ...(["quota_exceeded", "image_wrong_platform"] as const),
+    ],
   }),
   getMachine: endpoint({
     method: "GET",

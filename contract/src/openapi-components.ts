@@ -18,6 +18,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   machines: "Persistent microVMs: life cycle, commands, files, ports, logs, branches",
   checkpoints: "Instants of machines that are kept, from which others are made",
   leases: "Branches that are lent for a task",
+  packages: "Packages of the registry, which machines are made from",
   registry: "Packaged machines",
   images: "OCI images on the nodes",
   apps: "Replicated instances of an image, with rollouts",

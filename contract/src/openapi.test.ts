@@ -7,7 +7,6 @@ import { test } from "node:test";
 import { endpointList } from "./endpoints.ts";
 import { ERRORS } from "./errors.ts";
 import { openApiDocument } from "./openapi.ts";
-import { PENDING_ENDPOINTS } from "./pending.ts";
 
 interface Reference {
   readonly $ref?: string;
@@ -65,10 +64,9 @@ test("each endpoint is described once, and names that only old paths have are no
   assert.equal(document.paths["/v1/groups"], undefined);
 });
 
-test("only endpoints that are not served yet, snapshots, and packaged machines are described with 501", () => {
+test("only snapshots are described with 501", () => {
   const described = operations.filter(({ responses }) => "501" in responses).map(({ operationId }) => operationId);
-  const others = ["createMachine", "createSnapshot", "listSnapshots"];
-  assert.deepEqual(described.sort(), [...PENDING_ENDPOINTS, ...others].sort());
+  assert.deepEqual(described.sort(), ["createSnapshot", "listSnapshots"]);
 });
 
 test("the bridge may answer anything, and GET an upgrade", () => {

@@ -22,7 +22,6 @@ import {
   TAG_DESCRIPTIONS,
   UNAUTHORIZED,
 } from "./openapi-components.ts";
-import { PENDING_ENDPOINTS } from "./pending.ts";
 import { RELEASE } from "./release.ts";
 import type { TSchema } from "./schema.ts";
 import { shapes } from "./shapes.ts";
@@ -134,7 +133,7 @@ function operation(name: string, endpoint: Endpoint): JsonObject {
     security: security(endpoint),
     parameters: parameters(endpoint),
     ...requestBody(endpoint),
-    responses: responses(name, endpoint),
+    responses: responses(endpoint),
     ...(aliases === undefined ? {} : { "x-aliases": aliases.map(plainPath) }),
     ...(endpoint.isExtra ? { "x-extra": true } : {}),
     ...(endpoint.isUnsupported ? { "x-unsupported": true } : {}),
@@ -188,10 +187,10 @@ function requestBody({ body }: Endpoint): JsonObject {
   return { requestBody: { required: body.isOptional !== true, content } };
 }
 
-function responses(name: string, endpoint: Endpoint): Json {
+function responses(endpoint: Endpoint): Json {
   const printed: Record<string, Json> = {};
   for (const [status, answer] of Object.entries<Answer>(endpoint.answers)) printed[status] = response(endpoint, answer);
-  for (const [status, codes] of refusals(name, endpoint))
+  for (const [status, codes] of refusals(endpoint))
     printed[status] = {
       $ref: `#/components/responses/${refusalName(status)}`,
       description: codes.map((code) => `\`${code}\`: ${ERRORS[code].meaning}`).join("; "),
@@ -200,14 +199,11 @@ function responses(name: string, endpoint: Endpoint): Json {
 }
 
 /** The refusals that an endpoint may give, by status in ascending order. */
-export function refusals(name: string, endpoint: Endpoint): readonly (readonly [string, readonly ErrorCode[]])[] {
+export function refusals(endpoint: Endpoint): readonly (readonly [string, readonly ErrorCode[]])[] {
   const codes = new Set([...commonErrors(endpoint), ...(endpoint.errors ?? [])]);
-  if (PENDING.has(name)) codes.add("not_implemented");
   const byStatus = Map.groupBy(codes, (code) => String(ERRORS[code].status));
   return [...byStatus].sort(([left], [right]) => Number(left) - Number(right));
 }
-
-const PENDING: ReadonlySet<string> = new Set(PENDING_ENDPOINTS);
 
 const refusalName = (status: string): string => `Refused${status}`;
 

@@ -25,6 +25,7 @@ import * as loops from "./loops.ts";
 import * as machines from "./machines.ts";
 import * as nodes from "./nodes.ts";
 import * as operations from "./operations.ts";
+import * as packages from "./packages.ts";
 import * as placement from "./placement.ts";
 import * as plans from "./plans.ts";
 import * as pools from "./pools.ts";
@@ -57,6 +58,7 @@ const MODULES: readonly Module[] = [
   machines,
   nodes,
   operations,
+  packages,
   placement,
   plans,
   pools,

@@ -251,7 +251,8 @@ export abstract class Methods {
    * Create a machine; it is `stopped` until it is started.
    *
    * `POST /v1/machines`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_request, invalid_body, name_taken, quota_exceeded, not_implemented.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, name_taken, quota_exceeded,
+   * image_wrong_platform.
    */
   createMachine(body: CreateMachineRequest, options: CallOptions = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: "/v1/machines", json: body, answer: "json" }, options);
@@ -1019,29 +1020,6 @@ export abstract class Methods {
   }
 
   /**
-   * Package a stopped machine's disk as an artifact of the registry.
-   *
-   * `POST /v1/machines/{id}/export`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body, not_found, conflict, unavailable.
-   */
-  exportMachine(id: string, body?: ExportMachineRequest, options: CallOptions = {}): Promise<ExportResponse> {
-    return this.call(
-      { method: "POST", path: `/v1/machines/${segment(id)}/export`, json: body, answer: "json" },
-      options,
-    );
-  }
-
-  /**
-   * Record a packaged machine that was pushed to the registry.
-   *
-   * `POST /v1/registry/machines`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body.
-   */
-  registerPackage(body: RegisterPackageRequest, options: CallOptions = {}): Promise<RegisterPackageAnswer> {
-    return this.call({ method: "POST", path: "/v1/registry/machines", json: body, answer: "json" }, options);
-  }
-
-  /**
    * Keep an instant of a machine.
    *
    * Its disk, and while it runs its memory too, unless the request says otherwise. Answers when the checkpoint is
@@ -1208,6 +1186,79 @@ export abstract class Methods {
    */
   collectRegistry(options: CallOptions = {}): Promise<Operation> {
     return this.call({ method: "POST", path: "/v1/registry/collections", answer: "json" }, options);
+  }
+
+  /**
+   * Package a stopped machine's disk as an artifact of the registry.
+   *
+   * A start of the machine ends the export. An unchanged disk has the same digest, and only what changed is sent.
+   * Answers 202 with the operation when the export takes longer than 30 s; an equal request finds an export that
+   * runs.
+   *
+   * `POST /v1/machines/{id}/export`; needs scope machine:create.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, rate_limited,
+   * unavailable, no_space.
+   */
+  exportMachine(
+    id: string,
+    body?: ExportRequest,
+    options: CallOptions<ExportMachineQuery> = {},
+  ): Promise<ExportResponse | Operation> {
+    return this.call(
+      { method: "POST", path: `/v1/machines/${segment(id)}/export`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
+   * List the tenant's packages and those of the library, by name, the newest first.
+   *
+   * `GET /v1/packages`; needs scope machine:read.
+   * Refuses with invalid_body.
+   */
+  listPackages(options: CallOptions<PageQuery> = {}): Promise<readonly PackageInfo[]> {
+    return this.call({ method: "GET", path: "/v1/packages", answer: "json" }, options);
+  }
+
+  /**
+   * Delete a tag, or with a digest the package and all of its tags.
+   *
+   * Layers that other packages share stay. Machines that were started from it keep their disks.
+   *
+   * `DELETE /v1/packages`; needs scope machine:delete.
+   * Refuses with invalid_request, invalid_body, not_found, conflict.
+   */
+  deletePackage(options: CallOptions<DeletePackageQuery> = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: "/v1/packages", answer: "empty" }, options);
+  }
+
+  /**
+   * List how many tags of which packages are kept.
+   *
+   * `GET /v1/packages/retention`; needs scope machine:read.
+   */
+  listPackageRetention(options: CallOptions = {}): Promise<readonly PackageRetention[]> {
+    return this.call({ method: "GET", path: "/v1/packages/retention", answer: "json" }, options);
+  }
+
+  /**
+   * Keep only the newest tags of a package; older ones are deleted when a newer one is set.
+   *
+   * `PUT /v1/packages/retention`; needs scope machine:delete.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found.
+   */
+  setPackageRetention(body: SetPackageRetentionRequest, options: CallOptions = {}): Promise<PackageRetention> {
+    return this.call({ method: "PUT", path: "/v1/packages/retention", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Check that a package that was pushed to the registry is there.
+   *
+   * `POST /v1/registry/machines`; needs scope machine:create.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict.
+   */
+  registerPackage(body: RegisterPackageRequest, options: CallOptions = {}): Promise<RegisterPackageAnswer> {
+    return this.call({ method: "POST", path: "/v1/registry/machines", json: body, answer: "json" }, options);
   }
 
   /**
@@ -2511,6 +2562,11 @@ export interface DeleteMachineQuery {
   includeUsage?: boolean | undefined;
 }
 
+export interface DeletePackageQuery {
+  /** such as `web:1` or `web@sha256:…` */
+  reference: string;
+}
+
 export interface DeployPlan {
   /** what the request would do; `none`: no input differs */
   effect: "create" | "begin" | "supersede" | "none";
@@ -2724,13 +2780,26 @@ export interface ExplainMachinePlacementQuery {
   machineId: string;
 }
 
-export interface ExportMachineRequest {
+export interface ExportMachineQuery {
+  /** answer 202 immediately, with the operation */
+  detach?: boolean | undefined;
+}
+
+export interface ExportRequest {
+  /** default: latest */
   tag?: string | null | undefined;
+  /** of the package, such as `web`; default: the machine's name, in lower case */
+  name?: string | null | undefined;
+  /** whether the machine's environment is in the package; never what is in its secret variables */
+  includeEnv?: boolean | null | undefined;
 }
 
 export interface ExportResponse {
+  /** such as `tenants/<your tenant>/web:latest` */
   reference: string;
+  /** of the manifest; the same for the same disk */
   digest: string;
+  /** of all layers, as they are stored */
   sizeBytes: number;
   platforms: readonly string[];
 }
@@ -3661,6 +3730,42 @@ export interface OperationStep {
   message: string | null;
   /** of a move or a branch: how long the machine did not run, by its nodes' clocks */
   downtimeMs?: number | undefined;
+  /** of an export: of the manifest */
+  digest?: string | undefined;
+  /** of an export: of all layers */
+  sizeBytes?: number | undefined;
+  /** of an export: of the layers that the registry did not have */
+  sentBytes?: number | undefined;
+  /** of an export */
+  platforms?: readonly string[] | undefined;
+}
+
+export interface PackageInfo {
+  /** with the newest tag */
+  reference: string;
+  digest: string;
+  /** the newest first */
+  tags: readonly string[];
+  /** of all that it needs, also of what other packages share with it */
+  sizeBytes: number;
+  /** the smallest disk of a machine from it; null: it is not a machine's disk */
+  diskGb: number | null;
+  architecture: string | null;
+  /** what the machine was made from */
+  image: string | null;
+  imageDigest: string | null;
+  /** the machine whose disk it is; it may be gone */
+  machineId: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+  /** when its newest tag was set */
+  updatedAt: string;
+}
+
+export interface PackageRetention {
+  name: string;
+  /** how many tags are kept, the newest; null: all */
+  keepLast: number | null;
 }
 
 export interface PageQuery {
@@ -4166,6 +4271,13 @@ export interface ServerLoops {
   serverId: string;
   host: string;
   loops: readonly LoopStatus[];
+}
+
+export interface SetPackageRetentionRequest {
+  /** such as `web` or `library/tools` */
+  name: string;
+  /** null: all */
+  keepLast: number | null;
 }
 
 export interface ShareInfo {

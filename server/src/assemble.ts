@@ -81,8 +81,8 @@ export interface Assembly {
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
-  const machines = openMachineServices(services, settings);
   const registry = openRegistry(services, settings);
+  const machines = openMachineServices(services, registry, settings);
   const semaphore = new FairSemaphore(context.clock);
   const audit = new AuditRecorder(context);
   const operations = new OperationRunner(context, semaphore);
@@ -95,7 +95,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const families: readonly Family[] = familiesOf({
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
-    services: { ...machines, access, apps, idle, registry },
+    services: { ...machines, access, apps, idle },
     health: { ...options, ...nodesForHealth(context, settings, services.fleet) },
     server: thisServer(context),
   });

@@ -28,12 +28,12 @@ import { nodeFamily } from "./nodes/family.ts";
 import type { ServerIdentity } from "./nodes/servers-store.ts";
 import { operationFamily } from "./operations/family.ts";
 import type { OperationRunner } from "./operations/run.ts";
+import { packageFamily } from "./packages/family.ts";
 import { planFamily } from "./plans/family.ts";
 import { poolFamily } from "./pools/family.ts";
 import type { Loops } from "./reconcilers/driver.ts";
 import { loopFamily } from "./reconcilers/family.ts";
 import { registryFamily } from "./registry/family.ts";
-import type { Registry } from "./registry/registry.ts";
 import { statusFamily } from "./status/family.ts";
 import type { HealthOptions } from "./status/routes.ts";
 import { tenantFamily } from "./tenants/family.ts";
@@ -45,10 +45,7 @@ import { webhookFamily } from "./webhooks/family.ts";
 
 export interface FamilyParts {
   readonly settings: ServerSettings;
-  readonly services: MachineServices &
-    Pick<IngressServices, "access" | "apps" | "idle"> & {
-      readonly registry: Registry;
-    };
+  readonly services: MachineServices & Pick<IngressServices, "access" | "apps" | "idle">;
   readonly keys: KeyCache;
   readonly health: HealthOptions;
   readonly server: ServerIdentity;
@@ -78,6 +75,7 @@ export function familiesOf({ settings, services, ...parts }: FamilyParts) {
     machineFamily(services),
     branchFamily(services),
     leaseFamily(services),
+    packageFamily(services),
     moveFamily(services),
     appFamily(services),
     ingressFamily(services),

@@ -89,7 +89,10 @@ export interface OperationRun {
 }
 
 /** The message of a step that has succeeded, and its figures. */
-export type StepResult = Pick<OperationStep, "downtimeMs"> & { readonly message: string };
+export type StepResult = StepFigures & { readonly message: string };
+
+/** The figures of a step. */
+export type StepFigures = Pick<OperationStep, "downtimeMs" | "digest" | "sizeBytes" | "sentBytes" | "platforms">;
 
 /** An operation. Instants are epoch milliseconds. */
 export interface OperationRecord {

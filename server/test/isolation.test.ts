@@ -11,7 +11,6 @@ import { test } from "node:test";
 import type { AuditEntry } from "@flotilla/contract/audit";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
-import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import { SCOPES, type Scope } from "@flotilla/contract/scopes";
 import { until } from "../../test/support/until.ts";
 import { sql } from "../src/db/database.ts";
@@ -150,8 +149,7 @@ const theirs = await tenantWithEverything("theirs");
 const SNAPSHOTS: readonly EndpointName[] = ["createSnapshot", "listSnapshots"];
 /** What a tenant can still read of a machine that it has deleted. */
 const OF_DELETED: readonly EndpointName[] = ["getMachineUsage"];
-const isPending = (name: EndpointName): boolean =>
-  (PENDING_ENDPOINTS as readonly EndpointName[]).includes(name) || SNAPSHOTS.includes(name);
+const isPending = (name: EndpointName): boolean => SNAPSHOTS.includes(name);
 const served = endpointList.filter(
   ([name, { access }]) => !isPending(name) && !["public", "joinToken", "nodeCredential"].includes(String(access)),
 );

@@ -14,10 +14,10 @@ import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { sql } from "../src/db/database.ts";
 import { claimKey } from "../src/api/idempotency-store.ts";
-import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import type { Answer, Client } from "./support/client.ts";
 import { httpGuest } from "./support/guest.ts";
 import { type Asked, documentedCodes, endpointOf, Ledger } from "./support/ledger.ts";
+import { FACTS, putPackage } from "./support/packages.ts";
 import { createMachine, SOURCE, startMachineServer } from "./support/machine-server.ts";
 import { startProxy } from "./support/proxy.ts";
 import { sampleBody, samplePath } from "./support/sample.ts";
@@ -45,7 +45,6 @@ const NAMES: readonly EndpointName[] = endpointList
   // moves.test.ts has the answers to operators.
   .filter(([, { path, access }]) => path.startsWith("/v1/machines") && String(access) !== "admin")
   .map(([name]) => name)
-  .filter((name) => !(PENDING_ENDPOINTS as readonly EndpointName[]).includes(name))
   .toSorted((a, b) => turnOf(a) - turnOf(b));
 const SETTLED = NAMES.filter((name) => !NEWCOMERS.includes(name));
 
@@ -235,7 +234,8 @@ test("invalid requests, and things that do not exist", async () => {
       path: `/v1/machines/${id}/files/${"x/".repeat(2100)}x`,
     });
   });
-  await provoke("not_found", (name) => call(name));
+  const packaged = { body: { source: { type: "smolmachine", reference: "missing" } } };
+  await provoke("not_found", (name) => call(name, name === "createMachine" ? packaged : {}));
 });
 
 test("idempotency keys of another request, the same or a different one", async () => {
@@ -336,11 +336,21 @@ test("unavailable images", async () => {
   } as const;
   const started = await machine();
   await client.post(`/v1/machines/${started}/start`);
+  const { registryNamespace } = (await client.get("/v1/me")).json;
+  const facts = { ...FACTS, architecture: process.arch === "arm64" ? "amd64" : "arm64" };
+  await putPackage(context.db, {
+    repository: `${registryNamespace}/foreign`,
+    tag: "latest",
+    content: "foreign",
+    facts,
+  });
   for (const code of IMAGE_FAULTS) {
     const reference = references[code];
     const network = { mode: code === "image_not_cached" ? "blocked" : "open" };
     await provoke(code, async (name) => {
       if (!documentedCodes(name).includes(code)) return undefined;
+      if (name === "createMachine")
+        return call(name, { body: { source: { type: "smolmachine", reference: "foreign" } } });
       if (name === "pullMachineImage") return call(name, { id: started, body: { image: reference } });
       const id = await machine({}, client, { source: { type: "image", reference }, network });
       return call(name, { id: await withSession(name, id) });
@@ -376,10 +386,7 @@ test("files: a range outside, a full disk, and a missing file", async () => {
     const isBytes = endpointOf(name).body?.kind === "bytes";
     return call(name, { id: await idFor(name), ...(isBytes ? { raw: "x".repeat(1000) } : {}) });
   });
-  const packaged = { body: { source: { type: "smolmachine", reference: "x" } } };
-  await provoke("not_implemented", async (name) =>
-    call(name, name === "createMachine" ? packaged : { id: await idFor(name) }),
-  );
+  await provoke("not_implemented", async (name) => call(name, { id: await idFor(name) }));
 });
 
 test("an unreachable database, and an unreachable node", async () => {

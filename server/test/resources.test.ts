@@ -10,7 +10,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
-import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import { fastClock } from "../../test/support/fast-clock.ts";
 import { leavesNothing, MIB } from "../../test/support/leaves-nothing.ts";
 import { callRudely, CHUNK, PIECE, type RudeRequest } from "../../test/support/rude-callers.ts";
@@ -136,8 +135,6 @@ function lasts({ answers, body, isUpgrade }: Endpoint): boolean {
   return streams || body?.kind === "bytes" || isUpgrade === true;
 }
 
-const isPending = (name: EndpointName): boolean => (PENDING_ENDPOINTS as readonly EndpointName[]).includes(name);
-
 interface HeldRequest extends Hold {
   readonly what: string;
   readonly url: string;
@@ -184,7 +181,7 @@ test("no connection that is held open, not read or abandoned keeps memory or des
     one.send(head(method, whole, adminKey.key, { ...headers, ...length }) + body);
     return one;
   };
-  const lasting = endpointList.filter(([name, endpoint]) => lasts(endpoint) && !isPending(name)).map(([name]) => name);
+  const lasting = endpointList.filter(([, endpoint]) => lasts(endpoint)).map(([name]) => name);
   assert.deepEqual(lasting.toSorted(), Object.keys(HOLDS).toSorted(), "HOLDS has each that lasts");
   const held = [
     ...heldRequests(server.url, "the API", () => true),

@@ -13,7 +13,6 @@ import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
 import { EXEC_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { SCOPES, type Scope } from "@flotilla/contract/scopes";
 import fc from "fast-check";
-import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import { sql } from "../src/db/database.ts";
 import type { Answer, CallOptions, Client } from "./support/client.ts";
 import { sampleBody, samplePath } from "./support/sample.ts";
@@ -26,8 +25,7 @@ const UNKNOWN_KEY = `smk_${"x".repeat(43)}`;
 
 /** Declared as always answering 501. */
 const SNAPSHOTS: readonly EndpointName[] = ["createSnapshot", "listSnapshots"];
-const isPending = (name: EndpointName): boolean =>
-  (PENDING_ENDPOINTS as readonly EndpointName[]).includes(name) || SNAPSHOTS.includes(name);
+const isPending = (name: EndpointName): boolean => SNAPSHOTS.includes(name);
 
 const all = endpointList.filter(([, endpoint]) => endpoint.isUpgrade !== true);
 const guarded = all.filter(([, endpoint]) => endpoint.access !== "public");
@@ -138,14 +136,6 @@ test("pending endpoints answer 501, and no other does", async () => {
     const answer = await admin.get(samplePath(endpoint.path));
     assert.equal(answer.status === 501, isPending(name), `${name}: ${answer.status}`);
   }
-});
-
-test("a refusal of what is not served names the path that was called, also an alias", async () => {
-  for (const [, endpoint] of keyed.filter(([name]) => isPending(name) && !SNAPSHOTS.includes(name)))
-    for (const alias of endpoint.aliases ?? []) {
-      const { status, text } = await call(admin, { ...endpoint, path: alias });
-      assert.deepEqual([status, text], [501, `${endpoint.method} ${alias} is not served yet`]);
-    }
 });
 
 test("a body that is not JSON answers 400", async () => {

@@ -18,7 +18,7 @@ async function typesInPrograms(): Promise<ReadonlySet<string>> {
     if (path.endsWith(".test.ts")) continue;
     count += 1;
     const code = await readFile(new URL(path, ROOT), "utf8");
-    for (const [, type = ""] of code.matchAll(/"((?:machine|webhook|tenant|app|instance)\.[a-z][A-Za-z]*)"/g))
+    for (const [, type = ""] of code.matchAll(/"((?:machine|webhook|tenant|app|instance|package)\.[a-z][A-Za-z]*)"/g))
       types.add(type);
   }
   assert.ok(count > 300, `${count} files were read`);

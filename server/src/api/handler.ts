@@ -7,7 +7,6 @@ import type { Log } from "@flotilla/base/log";
 import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/endpoint";
 import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
 import type { IdKind } from "@flotilla/contract/ids";
-import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { UpgradeHandler } from "../http/upgrade.ts";
@@ -78,9 +77,9 @@ type BridgeEndpoint = {
   [Name in EndpointName]: Endpoints[Name] extends { readonly isBridge: true } ? Name : never;
 }[EndpointName];
 
-/** A handler for every other endpoint that is not pending. */
+/** A handler for every other endpoint. */
 export type Handlers = {
-  readonly [Name in Exclude<EndpointName, PendingEndpoint | BridgeEndpoint>]: Handler<Endpoints[Name]>;
+  readonly [Name in Exclude<EndpointName, BridgeEndpoint>]: Handler<Endpoints[Name]>;
 };
 
 /** The handlers of some endpoints: what one family's routes.ts returns. */

@@ -10,12 +10,9 @@ import { Refusal } from "@flotilla/contract/errors";
 import { ID_PREFIXES } from "@flotilla/contract/ids";
 import type { Context } from "../context.ts";
 import type { OperationRecord } from "../family.ts";
+import { awaitEnd } from "../operations/await-end.ts";
 import { beginOnce } from "../operations/begin.ts";
 import { findOperation, requestCancel } from "../operations/store.ts";
-
-/** How often the end is looked for: after each twentieth of the time so far. */
-const LOOK_MS_MIN = 10;
-const LOOK_MS_MAX = 250;
 
 /** What a caller waits for. */
 export interface Awaited {
@@ -31,7 +28,7 @@ export async function awaitOperation(
   begin: () => Promise<OperationRecord>,
 ): Promise<OperationRecord> {
   const operation = await beginOnce(context, request, begin);
-  const ended = await awaitEnd(context, operation, request.signal).catch(async (error: unknown) => {
+  const ended = await awaitEnd(context, operation, { signal: request.signal }).catch(async (error: unknown) => {
     await requestCancel(context, operation);
     throw error;
   });
@@ -54,18 +51,3 @@ export async function freshOperationId({ db }: Pick<Context, "db">, tenantId: st
 /** An id that a repetition of the operation gets again, and nothing else. */
 export const derivedId = (kind: "checkpoint" | "machine" | "operation", operationId: string, what: string): string =>
   `${ID_PREFIXES[kind]}-${createHash("sha256").update(`${operationId} ${what}`).digest("hex").slice(0, 32)}`;
-
-/** The operation when it has ended. Rejects with the reason of an aborted signal. */
-async function awaitEnd(
-  { clock, db }: Context,
-  { id, tenantId }: OperationRecord,
-  signal: AbortSignal,
-): Promise<OperationRecord> {
-  for (let waitMs = LOOK_MS_MIN; ; waitMs = Math.min(LOOK_MS_MAX, waitMs * 1.05)) {
-    const found = await findOperation(db, { id, tenantId });
-    if (found === undefined) throw new Refusal("not_found", `operation ${id} is gone`);
-    if (found.status !== "running") return found;
-    await clock.sleep(waitMs, signal);
-    signal.throwIfAborted();
-  }
-}

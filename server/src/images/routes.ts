@@ -10,6 +10,7 @@ import type { ImageInfo } from "@flotilla/contract/images";
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
 import { machineNotFound } from "../auth/not-found.ts";
+import { pulledAs } from "../machines/record.ts";
 import { findMachine } from "../machines/store.ts";
 import { noteImage } from "../nodes/image-store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
@@ -47,7 +48,7 @@ export function imageHandlers(
       if (machine.nodeId === null || machine.nodeAddress === null) return { status: 200, body: { images: [] } };
       const query = { tenantId: machine.tenantId, asker: caller.tenantId };
       const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress }, query);
-      const wanted = canonicalReference(machine.source.reference);
+      const wanted = canonicalReference(pulledAs(machine.source));
       return {
         status: 200,
         body: { images: images.filter(({ reference }) => canonicalReference(reference) === wanted) },

@@ -25,6 +25,7 @@ import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/l
 import type { Dispatcher, Pool } from "undici";
 import { askNode, type NodeHead } from "./node-answer.ts";
 import { passBody } from "./pass-body.ts";
+import { linesOf } from "./lines.ts";
 import { type FleetReach, openPool } from "./reach.ts";
 import { LARGE_JSON_BYTES, LargeJson } from "../json/large-json.ts";
 import { type MessageName, NODE_TEXT_BYTES_MAX, parseNodeText } from "../json/node-message.ts";
@@ -52,7 +53,6 @@ const KEEP_ALIVE_MS = 60_000;
 const REMOTE_KEEP_ALIVE_MS = 4_000;
 /** A node sends nothing while it unpacks an image, which takes ten minutes at most. */
 const IMAGE_SILENCE_MAX_MS = 15 * 60_000;
-const LINE_CHARACTERS_MAX = 64 * 1024;
 const REFUSAL_CHARACTERS_MAX = 64 * 1024;
 
 interface JsonRequest {
@@ -391,17 +391,6 @@ async function beginningOf(body: Readable): Promise<string> {
     if (text.length > REFUSAL_CHARACTERS_MAX) break;
   }
   return text;
-}
-
-async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<string, undefined> {
-  const decoder = new TextDecoder();
-  let rest = "";
-  for await (const chunk of chunks) {
-    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = lines.pop() ?? "";
-    if (rest.length > LINE_CHARACTERS_MAX) throw new Error(`a line is longer than ${LINE_CHARACTERS_MAX} characters`);
-    yield* lines.filter((line) => line !== "");
-  }
 }
 
 /** Whether the connection ended before an answer arrived. */

@@ -1,6 +1,6 @@
 /**
  * Creates a machine: from a request to a row, with defaults filled in. Nothing is booted and no image is
- * looked up.
+ * looked up; of a package the digest is.
  *
  * Always:
  * - The statement that inserts the row checks the count ceiling and the name, so concurrent creates never
@@ -17,6 +17,7 @@ import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/cont
 import type { MachineHealthCheck } from "@flotilla/contract/link/link";
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
 import { checkReference } from "./image-reference.ts";
+import { fromPackage, type MadeFrom } from "./from-package.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { generatedName } from "./names.ts";
 import { refuseOverBudget } from "../usage/budget.ts";
@@ -36,7 +37,7 @@ const refuse = (text: string): never => {
 
 type CreateServices = Pick<
   MachineServices,
-  "cache" | "ceilingsOf" | "context" | "plansUrl" | "portsPerMachine" | "registries" | "secrets"
+  "cache" | "ceilingsOf" | "context" | "nodes" | "plansUrl" | "portsPerMachine" | "registries" | "registry" | "secrets"
 >;
 
 interface CreateOptions {
@@ -58,14 +59,14 @@ export async function createMachine(services: CreateServices, options: CreateOpt
   const ceilings = await services.ceilingsOf(options.tenantId);
   const secretEnv = secretsOf(request);
   const secretNames = Object.keys(secretEnv);
+  const made = await sourceOf(services, request, options.tenantId);
   const description = {
-    ...describe(request, ceilings, services.portsPerMachine),
+    ...describe(request, made, { ceilings, portsMax: services.portsPerMachine }),
     health: options.health ?? null,
     origin: null,
     secretNames,
     secretEnv: secretNames.length === 0 ? null : services.secrets.seal(options.id, secretEnv),
   };
-  checkReference(services.registries, description.source.reference);
   refuseOversize(description, request.resources, { ceilings, plansUrl, path: "resources." });
   return await insertDescribed(services, options, { ...description, name: request.name ?? null }, ceilings);
 }
@@ -217,21 +218,13 @@ const NEVER_STARTED = {
 /** The request with defaults, without a name. */
 function describe(
   request: CreateMachineRequest,
-  ceilings: Ceilings,
-  portsMax: number,
+  made: MadeFrom,
+  { ceilings, portsMax }: { readonly ceilings: Ceilings; readonly portsMax: number },
 ): Omit<MachineDescription, "name" | "health" | "origin" | "secretNames" | "secretEnv"> {
-  const { source, resources } = request;
-  if (source.type === "smolmachine")
-    throw new Refusal("not_implemented", "packaged machines are not served yet; use a source of type image", {
-      field: "source.type",
-    });
+  const { resources } = request;
   const command = request.command ?? [];
   return {
-    source: {
-      type: source.type,
-      reference: source.reference,
-      ...(source.arch === null || source.arch === undefined ? {} : { arch: source.arch }),
-    },
+    source: made.source,
     network: networkOf(request.network),
     env: checkEnvironment(request.env),
     command: command.length === 0 ? null : checkArguments(command, "put it into the image"),
@@ -240,6 +233,7 @@ function describe(
     labels: { ...request.labels },
     workdir: checkAbsolutePath(request.workdir, "workdir"),
     ...sizeOf(resources, ceilings),
+    ...(made.diskGb === null ? {} : { diskGb: made.diskGb }),
     isEphemeral: request.ephemeral ?? false,
     isPublic: request.public ?? false,
     isBranchable: request.branchable === true || request.forkable === true,
@@ -250,6 +244,20 @@ function describe(
     disruption: request.disruption ?? "migrate",
     nodeLabels: { ...request.nodeLabels },
   };
+}
+
+/** What the machine is made from. Throws a Refusal when the tenant may not, or it is not there. */
+async function sourceOf(
+  services: CreateServices,
+  { source, resources }: CreateMachineRequest,
+  tenantId: string,
+): Promise<MadeFrom> {
+  const { type, reference } = source;
+  const arch = source.arch ?? null;
+  if (type === "smolmachine")
+    return await fromPackage(services, { reference, arch, diskGb: resources?.diskGb ?? null, tenantId });
+  checkReference(services.registries, reference);
+  return { source: { type, reference, ...(arch === null ? {} : { arch }) }, diskGb: null };
 }
 
 /** The secret variables. Throws if one is also in `env`, or if all variables together are too large. */

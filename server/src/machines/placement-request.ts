@@ -10,7 +10,7 @@
 import { canonicalReference } from "@flotilla/contract/reference";
 import type { PlacementRequest } from "../placement/place.ts";
 import type { Services } from "../services.ts";
-import type { MachineRecord } from "./record.ts";
+import { type MachineRecord, pulledAs } from "./record.ts";
 
 type PlacedMachine = Pick<
   MachineRecord,
@@ -36,7 +36,7 @@ export async function imageHolders(
   machine: Pick<PlacedMachine, "tenantId" | "source" | "network">,
 ): Promise<PlacementRequest["holders"]> {
   const { tenantId, source } = machine;
-  const query = { reference: canonicalReference(source.reference), architecture: source.arch ?? null, tenantId };
+  const query = { reference: canonicalReference(pulledAs(source)), architecture: source.arch ?? null, tenantId };
   const ids = await services.nodes.withImage(query);
   return ids.size === 0 ? null : { ids, isRequired: needsImage(machine) };
 }

@@ -19,7 +19,7 @@ import type { Secrets } from "../secrets.ts";
  */
 export interface MachineDescription {
   readonly name: string | null;
-  readonly source: MachineSource;
+  readonly source: StoredSource;
   readonly network: MachineNetwork;
   readonly env: Readonly<Record<string, string>>;
   /** The names of the secret variables. */
@@ -50,6 +50,18 @@ export interface MachineDescription {
   /** null: it begins with its image. */
   readonly origin: MachineOrigin | null;
 }
+
+/** What a machine is made from, as its owner wrote it. */
+export interface StoredSource extends MachineSource {
+  /**
+   * What nodes pull for a package, with the digest that its name meant when the machine was created. Absent:
+   * the reference.
+   */
+  readonly pulledAs?: string;
+}
+
+/** What nodes call that which a machine is made from. */
+export const pulledAs = ({ pulledAs: pulled, reference }: StoredSource): string => pulled ?? reference;
 
 /** The branch that a machine begins as. */
 export interface MachineOrigin {
@@ -107,7 +119,7 @@ export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): 
     machineId: machine.id,
     tenantId: machine.tenantId,
     hostname: hostnameOf(machine),
-    image: { reference: machine.source.reference, arch: machine.source.arch ?? null },
+    image: imageOf(machine.source),
     cpus: machine.cpus,
     memoryMb: machine.memoryMb,
     diskGb: machine.diskGb,
@@ -123,6 +135,11 @@ export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): 
     ...hooksOf(machine),
   };
 }
+
+const imageOf = (source: StoredSource): MachineSpec["image"] => ({
+  ...{ reference: pulledAs(source), arch: source.arch ?? null },
+  ...(source.type === "smolmachine" ? { isPackage: true } : {}),
+});
 
 /** The point that its disk is made from; absent: it is made from its image. */
 const pointOf = ({ origin }: MachineRecord): Pick<MachineSpec, "point"> =>

@@ -1,10 +1,12 @@
 /**
- * The services for machines in addition to the server's: the cache of machines, their addresses and activity.
+ * The services for machines in addition to the server's: the cache of machines, their addresses and activity,
+ * and the registry.
  *
  * Made once per server, by `openMachineServices`. `stop` writes the collected activity, and is called after
  * the server's services have stopped.
  */
 import { PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limits";
+import type { Registry } from "../registry/registry.ts";
 import type { Services } from "../services.ts";
 import { Activity } from "./activity.ts";
 import { MachineAddresses } from "./addresses.ts";
@@ -14,6 +16,7 @@ export interface MachineServices extends Services {
   readonly cache: MachineCache;
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
+  readonly registry: Registry;
   /** How many ports a machine may publish. */
   readonly portsPerMachine: number;
 }
@@ -32,7 +35,11 @@ export interface MachineServiceOptions {
   readonly publicUrl?: string | null;
 }
 
-export function openMachineServices(services: Services, options: MachineServiceOptions): OpenMachineServices {
+export function openMachineServices(
+  services: Services,
+  registry: Registry,
+  options: MachineServiceOptions,
+): OpenMachineServices {
   const { context } = services;
   const cache = new MachineCache(context);
   const activity = new Activity(context, (id, at) => cache.touched(id, at));
@@ -40,6 +47,7 @@ export function openMachineServices(services: Services, options: MachineServiceO
     ...services,
     cache,
     activity,
+    registry,
     addresses: new MachineAddresses({ machinesUrl: options.machinesUrl ?? null, publicUrl: options.publicUrl ?? null }),
     portsPerMachine: options.portsPerMachine ?? PORTS_PER_MACHINE_DEFAULT,
     start: () => activity.start(),

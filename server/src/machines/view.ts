@@ -111,7 +111,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
   return {
     id: machine.id,
     name: machine.name,
-    source: machine.source,
+    source: sourceOf(machine.source),
     state: shown.state,
     resources: { cpus: machine.cpus, memoryMb: machine.memoryMb, diskGb: machine.diskGb },
     network: machine.network,
@@ -148,6 +148,11 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     startTimings: machine.observedDetails.timings,
     capabilities: { exec: shown.state === "started", ...branchesOf(machine, shown.state) },
   };
+}
+
+/** As its owner wrote it. */
+function sourceOf({ pulledAs: _, ...source }: MachineRecord["source"]): MachineInfo["source"] {
+  return source;
 }
 
 /** Its memory is kept, and neither discarded nor loaded. */

@@ -5,10 +5,11 @@
  * nor loses its result; a step that was running when its server died runs again, with its first `startedAt`.
  */
 import type { OperationStep } from "@flotilla/contract/operations";
+import type { StepFigures } from "../family.ts";
 
 export type Steps = readonly OperationStep[];
 
-interface StepEnd extends Pick<OperationStep, "downtimeMs"> {
+interface StepEnd extends StepFigures {
   readonly status: "succeeded" | "failed";
   readonly message: string;
   readonly now: number;

@@ -68,6 +68,18 @@ export async function findRunningOperation(
     ORDER BY o.created_at DESC LIMIT 1`);
 }
 
+/** Whether an older operation of the same kind and resource runs. */
+export async function hasOlderRunning(
+  db: Queryable,
+  { kind, resourceId, createdAt, id }: Pick<OperationRecord, "kind" | "resourceId" | "createdAt" | "id">,
+): Promise<boolean> {
+  const older = await db.queryOne(sql`
+    SELECT FROM operations o
+    WHERE o.kind = ${kind} AND o.resource_id = ${resourceId} AND o.status = 'running'
+      AND (o.created_at, o.id) < (${instantOf(createdAt)}::timestamptz, ${id}) LIMIT 1`);
+  return older !== undefined;
+}
+
 /** Newest first; after the position if there is one. */
 export async function listOperations(
   db: Queryable,

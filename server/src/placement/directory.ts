@@ -176,6 +176,13 @@ export class NodeDirectory {
     return explain(withoutIt, request, this.overcommit, homeId);
   }
 
+  /** The processors that the nodes have; empty: some node has not said. */
+  async architectures(): Promise<ReadonlySet<string>> {
+    await this.#refresh();
+    const found = this.#nodes.map(({ arch }) => arch);
+    return new Set(found.includes(null) ? [] : found.flatMap((arch) => arch ?? []));
+  }
+
   /** Whether there is a choice between nodes. */
   async hasSeveral(): Promise<boolean> {
     await this.#refresh();

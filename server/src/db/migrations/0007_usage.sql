@@ -223,26 +223,6 @@ BEGIN
   END LOOP;
 END $$;
 
--- Records how many MiB a tenant has in the registry from now on: an interval for each size, none for 0. The
--- caller has locked the tenant, so that changes of one tenant are recorded one after the other.
-CREATE FUNCTION record_registry_use(tenant text, used_mb bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  newest usage_intervals;
-  real_at timestamptz := date_trunc('milliseconds', clock_timestamp());
-  start_at timestamptz;
-BEGIN
-  SELECT * INTO newest FROM usage_intervals u WHERE u.tenant_id = tenant AND u.meter = 'registry'
-  ORDER BY u.started_at DESC, u.id DESC LIMIT 1;
-  IF (CASE WHEN newest.ended_at IS NULL THEN coalesce(newest.quantity, 0) ELSE 0 END) = used_mb THEN RETURN; END IF;
-  start_at := greatest(billing_time(tenant, real_at), newest.started_at, newest.ended_at);
-  IF newest.id IS NOT NULL AND newest.ended_at IS NULL THEN PERFORM close_intervals(ARRAY[newest], real_at); END IF;
-  IF used_mb > 0 THEN
-    INSERT INTO usage_intervals (tenant_id, meter, quantity, started_at, rate_id, recorded_at)
-    SELECT tenant, 'registry', used_mb, start_at, p.rate_id, billing_time(tenant, clock_timestamp())
-    FROM rated_parts(tenant, start_at, start_at) p;
-  END IF;
-END $$;
-
 -- Records since when and until when a machine is a node's. A run on the node that it leaves has ended by
 -- then, also if the node reports that later.
 CREATE FUNCTION record_period() RETURNS trigger LANGUAGE plpgsql AS $$
