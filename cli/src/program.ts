@@ -23,6 +23,7 @@ import { addMachineCommands } from "./machine/commands.ts";
 import { addMcpCommand } from "./mcp/commands.ts";
 import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
+import { addPackageCommands } from "./package/commands.ts";
 import { addPlanCommands } from "./plan/commands.ts";
 import { addTenantCommands } from "./tenant/commands.ts";
 import { addPoolCommands } from "./pool/commands.ts";
@@ -38,6 +39,7 @@ const USED: readonly ((tree: Tree, root: Command) => void)[] = [
   addAppCommands,
   addCheckpointCommands,
   addImageCommands,
+  addPackageCommands,
   addOperationCommands,
   addEventsCommand,
   addWebhookCommands,

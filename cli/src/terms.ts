@@ -19,6 +19,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   "GET /v1/images": "image ls",
   "GET /v1/nodes": "node ls",
   "GET /v1/nodes/authorities": "authority ls",
+  "GET /v1/packages": "package ls",
   "GET /v1/plans": "plan ls",
   "GET /v1/pools": "pool ls",
   "GET /v1/tenants": "tenant ls",

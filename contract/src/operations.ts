@@ -43,6 +43,7 @@ export const OperationStep = Type.Object({
   downtimeMs: Type.Optional(
     int64({ description: "of a move or a branch: how long the machine did not run, by its nodes' clocks" }),
   ),
+  reference: Type.Optional(Type.String({ description: "of an export: the package" })),
   digest: Type.Optional(Type.String({ description: "of an export: of the manifest" })),
   sizeBytes: Type.Optional(int64({ description: "of an export: of all layers" })),
   sentBytes: Type.Optional(int64({ description: "of an export: of the layers that the registry did not have" })),

@@ -3730,6 +3730,8 @@ export interface OperationStep {
   message: string | null;
   /** of a move or a branch: how long the machine did not run, by its nodes' clocks */
   downtimeMs?: number | undefined;
+  /** of an export: the package */
+  reference?: string | undefined;
   /** of an export: of the manifest */
   digest?: string | undefined;
   /** of an export: of all layers */

@@ -92,7 +92,10 @@ export interface OperationRun {
 export type StepResult = StepFigures & { readonly message: string };
 
 /** The figures of a step. */
-export type StepFigures = Pick<OperationStep, "downtimeMs" | "digest" | "sizeBytes" | "sentBytes" | "platforms">;
+export type StepFigures = Pick<
+  OperationStep,
+  "downtimeMs" | "reference" | "digest" | "sizeBytes" | "sentBytes" | "platforms"
+>;
 
 /** An operation. Instants are epoch milliseconds. */
 export interface OperationRecord {

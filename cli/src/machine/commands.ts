@@ -11,7 +11,7 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   const machine = addNoun(root, "machine", "make, run and remove machines");
   addVerb(tree, machine, {
     usage: "create <image> [command...]",
-    summary: "make a machine from an image, such as alpine or local/busybox",
+    summary: "make a machine from an image, such as alpine or local/busybox, or from a package",
     options: addCreateOptions,
     load: () => import("./create.ts"),
   }).usage("[options] <image> [-- <command...>]");
@@ -46,6 +46,7 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   addRunningCommands(tree, machine);
   addCopyCommand(tree, machine);
   addBranchCommands(tree, machine);
+  addPackageCommands(tree, machine);
   addAddressCommands(tree, machine);
   addVerb(tree, machine, {
     usage: "logs <machine>",
@@ -180,6 +181,43 @@ function addBranchCommands(tree: Tree, machine: Command): void {
   });
 }
 
+/** Verbs between a machine, the registry and a directory. */
+function addPackageCommands(tree: Tree, machine: Command): void {
+  addVerb(tree, machine, {
+    usage: "export <machine>",
+    summary: "make a package of a stopped machine's disk, in the registry; print its reference",
+    options: (command) =>
+      command
+        .option("--as <name>", "the package's name (default: the machine's)")
+        .option("--tag <tag>", "the package's tag (default: latest)")
+        .option("--env", "put the machine's environment into it; never its secret variables")
+        .option("-d, --detach", "do not wait; print the operation")
+        .addHelpText(
+          "after",
+          `
+  $ flotilla machine export web --tag 1
+  $ flotilla machine create web:1 --package --name copy --start`,
+        ),
+    load: () => import("./export.ts"),
+  });
+  addVerb(tree, machine, {
+    usage: "inspect <reference>",
+    summary: "show what a package holds, such as web:1",
+    load: () => import("./inspect.ts"),
+  });
+  addVerb(tree, machine, {
+    usage: "pull <reference> <directory>",
+    summary: "write a package into a directory, as an OCI image layout",
+    load: () => import("./pull.ts"),
+  });
+  addVerb(tree, machine, {
+    usage: "push <directory> <reference>",
+    summary: "send a package from an OCI image layout to the registry",
+    options: (command) => command.option("--tag <tag>", "which of several packages in the directory"),
+    load: () => import("./push.ts"),
+  });
+}
+
 function addAddressCommands(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
     usage: "url <machine>",
@@ -227,6 +265,7 @@ function addCreateOptions(command: Command): void {
       "as --env, but encrypted and never shown again: its value is this program's variable of the name, standard input with NAME=-, or NAME=VALUE; repeat for more",
       collect,
     )
+    .option("--package", "the image is a package, such as web:1, which `machine export` makes")
     .option("-w, --workdir <path>", "where commands run (default: the image's)")
     .addOption(new Option("--network <mode>", "what the machine may reach").choices(["open", "blocked"]))
     .option("--allow-cidr <network>", "the machine may reach this network and no other; repeat for more", collect)

@@ -13,6 +13,7 @@ import { readSecrets } from "./secrets.ts";
 
 export interface CreateOptions {
   readonly name?: string;
+  readonly package?: boolean;
   readonly cpus?: number;
   readonly memory?: number;
   readonly disk?: number;
@@ -67,7 +68,7 @@ export function createRequest(
   const hasResources = Object.values(resources).some((value) => value !== undefined);
   const network = networkRequest(options);
   return {
-    source: { type: "image", reference: image },
+    source: { type: options.package === true ? "smolmachine" : "image", reference: image },
     ...(options.name === undefined ? {} : { name: options.name }),
     ...(hasResources ? { resources } : {}),
     ...(network === undefined ? {} : { network }),

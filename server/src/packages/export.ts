@@ -113,7 +113,6 @@ export const figuresOf = ({ steps }: Pick<OperationRecord, "steps">): StepFigure
   steps.find(({ name, status }) => name === EXPORT_STEPS.export && status === "succeeded");
 
 function responseOf(operation: OperationRecord): ExportResponse | null {
-  const { repository, tag } = operation.input as ExportInput;
-  const { digest, sizeBytes = 0, platforms = [] } = figuresOf(operation) ?? {};
-  return digest === undefined ? null : { reference: `${repository}:${tag}`, digest, sizeBytes, platforms };
+  const { reference, digest, sizeBytes = 0, platforms = [] } = figuresOf(operation) ?? {};
+  return reference === undefined || digest === undefined ? null : { reference, digest, sizeBytes, platforms };
 }

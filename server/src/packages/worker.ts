@@ -45,7 +45,7 @@ export function exportWorker(services: ExportServices, registry: Leases, figures
         const since = clock.monotonic();
         const done = await exportPatiently(services, registry, { run, say });
         figures.exported({ ...done, ms: clock.monotonic() - since });
-        const result = resultOf(done);
+        const result = resultOf(run.operation, done);
         made = result;
         return result;
       });
@@ -160,9 +160,12 @@ function refusalOf({ input }: OperationRecord, error: unknown): unknown {
   return new Refusal(code, `machine ${machineId} was not exported: ${error.message}`);
 }
 
-function resultOf({ digest, sizeBytes, sentBytes, layers, sentLayers, platforms }: ExportDone): StepResult {
+function resultOf({ input }: OperationRecord, done: ExportDone): StepResult {
+  const { digest, sizeBytes, sentBytes, layers, sentLayers, platforms } = done;
+  const { repository, tag } = input as ExportInput;
+  const reference = `${repository}:${tag}`;
   const sent = `${sentLayers} of ${layers} layers sent, ${megabytes(sentBytes)} of ${megabytes(sizeBytes)} MB`;
-  return { message: `${digest}: ${sent}`, digest, sizeBytes, sentBytes, platforms: [...platforms] };
+  return { message: `${digest}: ${sent}`, reference, digest, sizeBytes, sentBytes, platforms: [...platforms] };
 }
 
 async function record(
