@@ -155,7 +155,7 @@ export class Files {
       this.operations += 1;
       if (owner.dies("files")) {
         const how = world.random.below(3);
-        if (how === 1) partly?.();
+        if (how === 1 && partly !== undefined) attempt(partly);
         if (how === 2) attempt(work);
         world.note(`${owner.name} dies in an operation on files (${["before", "in", "after"][how]} it)`);
         owner.kill();
