@@ -6,10 +6,13 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const SOURCES = fileURLToPath(new URL("../../gateway/e2b/guest/", import.meta.url));
 const PROGRAM = `import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path(sys.argv[1] + "main.py", run_name="__main__")`;
+/** With this Node, for the code interpreter. */
+const PATH = `${dirname(process.execPath)}:/usr/sbin:/usr/bin:/sbin:/bin`;
 const SHELL = 'mount -t tmpfs none "$HOME" && cd / && exec python3 -I -S -B -c "$0" "$1"';
 
 interface HostHelper extends AsyncDisposable {
@@ -25,7 +28,7 @@ export async function startHostHelper(): Promise<HostHelper> {
     env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/root" },
   });
   const ended = once(child, "exit");
-  child.stdin.end(JSON.stringify({ token: "", port, environment: {} }));
+  child.stdin.end(JSON.stringify({ token: "", port, environment: { PATH } }));
   const [line] = (await Promise.race([once(child.stdout, "data"), ended])) as [unknown];
   if (String(line) !== "listening\n") throw new Error(`the helper did not start: ${String(line)}`);
   return {
@@ -36,6 +39,12 @@ export async function startHostHelper(): Promise<HostHelper> {
     },
   };
 }
+
+/** A sandbox of the fake driver whose service is the helper. */
+export const onHost = ({ port }: HostHelper) => ({
+  template: "local/busybox",
+  envs: { FAKE_PORTS: `49983=${port}` },
+});
 
 /** What the clients read at each call. */
 export function e2bEnvironment(url: string, key: string): void {

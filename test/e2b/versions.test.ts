@@ -10,7 +10,9 @@ import { startGateway, type Gateway } from "../../gateway/e2b/src/gateway.ts";
 import { systemClock } from "@flotilla/base/clock";
 import { createLog } from "../../server/src/log.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
-import { e2bEnvironment, freePort, startHostHelper } from "./fixture.ts";
+import { e2bEnvironment, freePort, onHost, startHostHelper } from "./fixture.ts";
+import { Sandbox as CodeSandbox } from "@e2b/code-interpreter";
+import { playCode } from "./code-story.ts";
 import { playStory, type SandboxClass } from "./story.ts";
 
 /** The packages under which test/e2b/package.json has the versions. */
@@ -37,7 +39,16 @@ for (const version of VERSIONS)
   test(`a program that uses ${version} finds what it expects`, async () => {
     const { Sandbox } = (await import(version)) as { Sandbox: SandboxClass };
     await using helper = await startHostHelper();
-    const create = { template: "local/busybox", envs: { FAKE_PORTS: `49983=${helper.port}` } };
-    const calls = await playStory(Sandbox, { create, url: gateway.url, webPort: await freePort() });
+    const calls = await playStory(Sandbox, { create: onHost(helper), url: gateway.url, webPort: await freePort() });
     assert.ok(calls > 40, `${calls} calls`);
   });
+
+test("a program that uses the code interpreter's client finds what it expects", async () => {
+  await using helper = await startHostHelper();
+  const { template, envs } = onHost(helper);
+  // Some of the client's timers last as long, also after their call.
+  const requestTimeoutMs = 10_000;
+  const sandbox = await CodeSandbox.create(template, { envs, timeoutMs: 120_000, requestTimeoutMs });
+  await playCode(sandbox);
+  await sandbox.kill();
+});

@@ -50,7 +50,7 @@ def send(request, user):
             if first is None:
                 return request.answer(416, "text/plain", b"")
             is_part = first > 0 or last < size - 1
-            name = os.path.basename(path).encode("ascii", "replace").decode().replace('"', "_")
+            name = re.sub(r'[^ !#-\[\]-~]', "_", os.path.basename(path))
             head = {
                 "content-type": TYPES.get(os.path.splitext(path)[1].lower(), "application/octet-stream"),
                 "content-length": last - first + 1,

@@ -80,9 +80,9 @@ class Helper:
 
     def _code_of(self, request):
         if self._code is None:
-            import code_contexts
+            import contexts
 
-            self._code = code_contexts.CodeContexts(self._environment)
+            self._code = contexts.CodeContexts(self._environment)
         self._code.answer(request)
 
 

@@ -143,7 +143,8 @@ export class EnvdCalls {
     if (port === ENVD_PORT || port === CODE_PORT) {
       const isOpen = port === ENVD_PORT && /^\/health(\?|$)/.test(path);
       const hasSignature = grant === null && this.#hasSignature(request, route);
-      if (grant === null && !isOpen && !hasSignature && port === ENVD_PORT) throw new Refused(401, whyUnsigned(path));
+      const needsToken = port === ENVD_PORT || /^\/execute(\?|$)/.test(path);
+      if (grant === null && !isOpen && !hasSignature && needsToken) throw new Refused(401, whyUnsigned(path));
       if (port === ENVD_PORT && PRIVATE_PATH.test(path)) throw new Refused(403, "only its owner may call this");
     }
     const known = await this.#known(sandboxId, grant);

@@ -26,10 +26,11 @@ const STARTER = `
 import json, os, subprocess, sys
 given = json.loads(sys.stdin.buffer.read())
 home = "/run/flotilla-e2b"
-os.makedirs(home, 0o700, exist_ok=True)
+os.makedirs(home, 0o755, exist_ok=True)
 for name, text in given.pop("files").items():
     with open(os.path.join(home, name), "w", encoding="utf-8") as file:
         file.write(text)
+    os.chmod(os.path.join(home, name), 0o644)
 log = open(os.path.join(home, "log"), "ab")
 child = subprocess.Popen([sys.executable, "-I", "-S", "-c",
     "import runpy, sys; sys.path.insert(0, %r); runpy.run_path(%r, run_name='__main__')" % (home, home + "/main.py")],

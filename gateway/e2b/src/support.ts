@@ -14,7 +14,14 @@ const partly = (name: string, note: string): Method => ({ name, state: "partly",
 const no = (name: string, note = "501"): Method => ({ name, state: "no", note });
 
 /** Versions of E2B's packages whose story passes: test/e2b. */
-const TESTED = ["e2b 2.21.0", "e2b 2.30.5", "e2b 2.45.0", "e2b 2.50.0", "e2b 2.51.0"] as const;
+const TESTED = [
+  "e2b 2.21.0",
+  "e2b 2.30.5",
+  "e2b 2.45.0",
+  "e2b 2.50.0",
+  "e2b 2.51.0",
+  "@e2b/code-interpreter 2.8.0",
+] as const;
 
 const METHODS: readonly Method[] = [
   yes("Sandbox.create", "300 s, with internet, killed at its end; the image needs python3 and bash"),
@@ -37,7 +44,7 @@ const METHODS: readonly Method[] = [
   yes("files metadata, gzip, octet streams, ranges"),
   yes("downloadUrl, uploadUrl", "after a restart of the gateway, once the sandbox was connected to"),
   yes("getHost", "any port, also of the sandbox's loopback; the domain must lead to the gateway"),
-  partly("code interpreter: runCode, contexts", "Python and JavaScript"),
+  partly("code interpreter: runCode, contexts", "Python and JavaScript; pictures and tables, no data of charts"),
   no("Template.build, tags, aliases"),
   no("volumes, secrets"),
 ];
