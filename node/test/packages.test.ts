@@ -3,22 +3,26 @@
  * disks and real images, and without VMs.
  */
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { systemClock } from "@flotilla/base/clock";
 import { HOST_ARCH } from "../../test/support/images.ts";
 import { callRegistry, startFaultyUploads } from "../../test/support/faulty-uploads.ts";
 import { startRegistry, type TestRegistry } from "../../test/support/registry.ts";
+import { until } from "../../test/support/until.ts";
 import { makeLog } from "../src/log.ts";
 import { ExportFailed, Exports } from "../src/packages/exports.ts";
-import { machineIdOf } from "./support/in-process.ts";
+import { machineIdOf, temporaryDirectory } from "./support/in-process.ts";
 import { compareDisk, REQUEST, smallDirectory, startPackageNode, writeDisk, writeRandom } from "./support/packages.ts";
 
 const execute = promisify(execFile);
+const SCRIPT = fileURLToPath(new URL("./support/export-and-die.ts", import.meta.url));
 const isFailure =
   (code: ExportFailed["code"], message: RegExp) =>
   (error: Error): true => {
@@ -292,3 +296,35 @@ test("an OCI layout of a package is imported as an archive of an image is", { sk
   assert.match(await compareDisk(diskPath, image.rootPath), /identical/);
   assert.deepEqual(await to.leftovers(), []);
 });
+
+for (const earlier of [0, 3, 9])
+  test(`an agent that is killed at layer ${earlier + 1} leaves no program, and its successor sends the rest`, {
+    skip,
+  }, async () => {
+    await using directory = await temporaryDirectory();
+    {
+      await using before = await startPackageNode(callRegistry(registry.port), {}, directory.path);
+      await writeRandom(await before.stopped("a"), 500 * MIB, randomBytes(12 * MIB));
+    }
+    await using front = await startFaultyUploads(registry.port);
+    const child = spawn(process.execPath, [SCRIPT, directory.path, String(front.ownPort)], { stdio: "inherit" });
+    const ended = once(child, "exit");
+    front.behave = (request) => {
+      if (request.method === "PATCH" && request.earlier === earlier) child.kill("SIGKILL");
+      return { kind: "pass" };
+    };
+    assert.deepEqual(await ended, [null, "SIGKILL"]);
+    await until(async () => (await processesOf(directory.path)).length === 0, { what: "its programs to be gone" });
+    await using next = await startPackageNode(callRegistry(registry.port), {}, directory.path);
+    assert.deepEqual(await next.leftovers(), []);
+    const exported = await next.export("a", { tag: "survived" });
+    assert.ok(exported.layers - exported.sentLayers >= earlier - 3, `${exported.sentLayers} of ${exported.layers}`);
+    await next.pull(":survived");
+  });
+
+/** Command lines that name the directory. */
+async function processesOf(directory: string): Promise<readonly string[]> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid);
+  const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")));
+  return lines.filter((line) => line.includes(directory));
+}

@@ -41,6 +41,8 @@ export interface FaultyUploads extends AsyncDisposable {
   readonly callServer: CallServer;
   readonly seen: readonly SeenUpload[];
   behave: (request: SeenUpload) => UploadFault;
+  /** Where it listens. */
+  readonly ownPort: number;
   /** Requests go to this port from now on. */
   port: number;
 }
@@ -60,6 +62,7 @@ export async function startFaultyUploads(port: number): Promise<FaultyUploads> {
   });
   const own = (server.address() as AddressInfo).port;
   const proxy: FaultyUploads = {
+    ownPort: own,
     callServer: callRegistry(own),
     seen,
     behave: () => ({ kind: "pass" }),

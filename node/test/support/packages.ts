@@ -2,7 +2,7 @@
  * Nodes with real images and disks, and machines of the fake driver on them, for exports without VMs.
  */
 import { execFile } from "node:child_process";
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -49,15 +49,18 @@ export interface PackageNode extends AsyncDisposable {
   leftovers(): Promise<readonly string[]>;
 }
 
-/** A node with the image `local/base`. */
+/** A node with the image `local/base`. `kept`: its directory, which stays. */
 export async function startPackageNode(
   callServer: CallServer,
   more: Partial<ExportsOptions> = {},
+  kept?: string,
 ): Promise<PackageNode> {
-  const directory = await temporaryDirectory();
+  const directory = kept === undefined ? await temporaryDirectory() : { path: kept, [Symbol.asyncDispose]: keep };
   const temporary = join(directory.path, "temporary");
-  await execute("mkdir", [temporary]);
-  const images = await openTestImages({ callServer });
+  // As each start of an agent does.
+  await rm(temporary, { recursive: true, force: true });
+  await mkdir(temporary);
+  const images = await openTestImages({ callServer, ...(kept !== undefined && { directory: join(kept, "images") }) });
   const disks = openQcow2Disks({ launcher: await launcherPath(), clock: systemClock });
   const node = await startTestNode(directory.path, { disks, realImages: images.images });
   const log = makeLog({ level: "silent", clock: systemClock });
@@ -66,7 +69,7 @@ export async function startPackageNode(
     ...{ clock: systemClock, log, push: { retryDelayMs: 5, silenceMs: 5_000 }, ...more },
   });
   const progress: ExportProgress[] = [];
-  await importBase(images, directory.path);
+  if ((await images.images.find("local/base", null)) === undefined) await importBase(images, directory.path);
   return {
     ...{ node, exports, images, temporaryDirectory: temporary, progress },
     stopped: async (letter, want = {}) => {
@@ -96,6 +99,8 @@ export async function startPackageNode(
     },
   };
 }
+
+const keep = (): Promise<void> => Promise.resolve();
 
 async function importBase(images: TestImages, directory: string): Promise<void> {
   const layout = join(directory, "layout");
