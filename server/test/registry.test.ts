@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
 import {
   codeOf,
   digestOf,
@@ -239,6 +240,34 @@ test("a plan's ceiling is named before anything is stored above it", async () =>
   const refused = await small.client.call("POST", `/v2/${repositoryOf(small, "web")}/blobs/uploads/`);
   assert.equal(codeOf(refused), "403 DENIED");
   assert.match(refused.text, /your small plan allows 0 GB of packages, 0.00 GB are in use/);
+});
+
+test("an upload that grows above the ceiling is ended with the figures, whatever it declared", async () => {
+  const plan = await server.client.post("/v1/plans", { name: "one GB", maxPackageGb: 1 });
+  const small = await tenantWithKey(server, "nearly-full", { planId: plan.json.id });
+  const repository = repositoryOf(small, "web");
+  await server.context.db.execute(sql`
+    INSERT INTO registry_loose_blobs (repository, digest, tenant_id, bytes, uploaded_at)
+    VALUES (${repository}, ${digestOf("held")}, ${small.id}, ${1024 ** 3 - 100_000}, now())`);
+  const begin = async () =>
+    (await small.client.call("POST", `/v2/${repository}/blobs/uploads/`)).headers.get("location") ?? "";
+  const declared = await begin();
+  const early = await small.client.call("PATCH", declared, { raw: randomLayer(200_000) });
+  assert.equal(codeOf(early), "403 DENIED");
+  assert.equal((await small.client.get(declared)).headers.get("range"), "0-0");
+  const path = await begin();
+  const body = new ReadableStream({
+    start(controller) {
+      for (let index = 0; index < 4; index += 1) controller.enqueue(randomLayer(50_000));
+      controller.close();
+    },
+  });
+  const headers = { authorization: `Bearer ${small.client.key}` };
+  const sent = await fetch(`${server.url}${path}`, { method: "PATCH", headers, body, duplex: "half" } as RequestInit);
+  assert.equal(sent.status, 403);
+  assert.match(await sent.text(), /your one GB plan allows 1 GB of packages, 1.00 GB are in use/);
+  assert.equal(codeOf(await small.client.get(path)), "404 BLOB_UPLOAD_UNKNOWN");
+  await pushBlob(small.client, repository, randomLayer(90_000));
 });
 
 test("hostile paths and headers are refused, and nothing fails", async () => {

@@ -187,7 +187,8 @@ async function* piecesOf(
   bytesMax: number,
 ): AsyncGenerator<Buffer> {
   try {
-    for await (const piece of message as AsyncIterable<Buffer>) {
+    // Destroyed with its iterator, the request could not be answered.
+    for await (const piece of message.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       part.isOver = part.bytes + piece.length > bytesMax;
       part.isCut = signal.aborted || presence.lost !== undefined;
       if (part.isOver || part.isCut) return;
@@ -197,6 +198,9 @@ async function* piecesOf(
     part.isCut = !message.complete;
   } catch {
     part.isCut = true;
+  } finally {
+    // What still comes is discarded, so that the caller gets to the answer.
+    message.resume();
   }
 }
 
