@@ -263,7 +263,7 @@ test("an upload that grows above the ceiling is ended with the figures, whatever
     },
   });
   const headers = { authorization: `Bearer ${small.client.key}` };
-  const sent = await fetch(`${server.url}${path}`, { method: "PATCH", headers, body, duplex: "half" } as RequestInit);
+  const sent = await fetch(`${server.url}${path}`, { method: "PATCH", headers, body, duplex: "half" });
   assert.equal(sent.status, 403);
   assert.match(await sent.text(), /your one GB plan allows 1 GB of packages, 1.00 GB are in use/);
   assert.equal(codeOf(await small.client.get(path)), "404 BLOB_UPLOAD_UNKNOWN");
