@@ -3,11 +3,14 @@
  * while collections run all the time.
  */
 import assert from "node:assert/strict";
+import { rm, writeFile } from "node:fs/promises";
 import { request } from "node:http";
+import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { until } from "../../test/support/until.ts";
 import type { Client } from "./support/client.ts";
+import { makeDisk } from "./support/disk.ts";
 import {
   codeOf,
   digestOf,
@@ -218,6 +221,28 @@ test("an abandoned upload is ended in the storage as well", async () => {
   const id = path.split("/").at(-1) ?? "";
   await db.execute(sql`UPDATE registry_uploads SET updated_at = now() - interval '25 hours' WHERE id = ${id}`);
   await until(async () => (await one.client.get(path)).status === 404);
+});
+
+test("while its disk is nearly full uploads are refused, and what is there is read and deleted", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, async (t) => {
+  const dataDirectory = makeDisk(t, "100m");
+  const full = await startRegistryServer({ dataDirectory });
+  const { client } = full;
+  const image = imageOf([randomLayer(1_000_000)]);
+  await pushImage(client, "library/base", image, "1");
+  const path = await beginUpload(client, "library/base");
+  const filled = join(dataDirectory, "filled");
+  await writeFile(filled, Buffer.alloc(94 * 1024 * 1024));
+  const refused = await client.call("POST", "/v2/library/base/blobs/uploads/");
+  assert.deepEqual([codeOf(refused), /nearly full/.test(refused.text)], ["503 UNAVAILABLE", true]);
+  const part = await client.call("PATCH", path, { raw: randomLayer(3_000_000) });
+  assert.equal(codeOf(part), "503 UNAVAILABLE");
+  assert.equal((await client.get("/v2/library/base/manifests/1")).text, image.text);
+  await rm(filled);
+  await pushBlob(client, "library/base", randomLayer(3_000_000));
+  assert.equal((await client.call("DELETE", `/v2/library/base/manifests/${image.digest}`)).status, 202);
+  await full.stop();
 });
 
 test("the storage ends with its server", async () => {
