@@ -81,6 +81,11 @@ export function buildProgram(tree: Tree): Command {
     load: () => import("./login/login.ts"),
   });
   addMcpCommand(tree, root);
+  addVerb(tree, root, {
+    usage: "console",
+    summary: "print a link that signs a browser in to the console; it opens once, within ten minutes",
+    load: () => import("./console/console.ts"),
+  });
   root.commandsGroup("Run:");
   addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
   addProgram(tree, root, "server", "run a server only");

@@ -8,6 +8,7 @@ import { billingEndpoints } from "./billing.ts";
 import { auditEndpoints } from "./audit.ts";
 import { branchEndpoints } from "./branches.ts";
 import { checkpointEndpoints } from "./checkpoints.ts";
+import { consoleEndpoints } from "./console.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { eventEndpoints } from "./events.ts";
 import { execEndpoints } from "./exec.ts";
@@ -33,6 +34,7 @@ export const endpoints = {
   ...usageEndpoints,
   ...billingEndpoints,
   ...apiKeyEndpoints,
+  ...consoleEndpoints,
   ...auditEndpoints,
   ...machineEndpoints,
   ...eventEndpoints,

@@ -14,6 +14,7 @@ import * as audit from "./audit.ts";
 import * as billing from "./billing.ts";
 import * as branches from "./branches.ts";
 import * as checkpoints from "./checkpoints.ts";
+import * as consoles from "./console.ts";
 import type { Answer, Endpoint } from "./endpoint.ts";
 import { endpointList } from "./endpoints.ts";
 import * as events from "./events.ts";
@@ -49,6 +50,7 @@ const MODULES: readonly Module[] = [
   billing,
   branches,
   checkpoints,
+  consoles,
   events,
   exec,
   files,

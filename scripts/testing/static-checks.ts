@@ -25,6 +25,7 @@ const CHECKS: readonly StaticCheck[] = [
     remedy: "see the message; .oxlintrc.json has the rules",
   },
   { name: "types", command: ["tsc", "-p", "."], remedy: "see the message" },
+  { name: "types of the console", command: ["tsc", "-p", "console"], remedy: "see the message" },
   { name: "tidy", command: ["node", "scripts/tidy.ts"], remedy: "docs/architecture.md has the reasons" },
   {
     name: "golden",

@@ -39,7 +39,7 @@ export function checkForm(tree: Tree): Finding[] {
 /** Every source file begins with a comment that says what it is. */
 function headProblem(path: string, text: string): string | null {
   const body = text.replace(/^#!.*\n/, "");
-  if (path.endsWith(".ts")) {
+  if (/\.tsx?$/.test(path)) {
     const head = /^\/\*[^]*?\*\//.exec(body)?.[0];
     if (head === undefined) return "no module head: begin with a block comment that says what the file is";
     const count = head.split("\n").length;

@@ -47,6 +47,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       billing: ["api", "auth", "family.ts", "plans", "tenants", "usage"],
       account: ["api", "family.ts", "plans", "tenants", "usage"],
       apikeys: ["api", "auth", "family.ts"],
+      console: ["api", "auth", "family.ts", "http"],
       audit: ["api", "auth", "family.ts"],
       operations: ["api", "family.ts"],
       events: ["api", "family.ts", "json"],

@@ -78,7 +78,7 @@ export function readTree(root: string): Tree {
 export function makeTree(files: Iterable<readonly [string, string]>): Tree {
   const byPath = new Map(files);
   const sources = new Map<string, Source>();
-  for (const [name, text] of byPath) if (name.endsWith(".ts")) sources.set(name, readSource(name, text));
+  for (const [name, text] of byPath) if (/\.tsx?$/.test(name)) sources.set(name, readSource(name, text));
   return { files: byPath, sources };
 }
 

@@ -18,9 +18,16 @@
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, now, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
-import { type ExecEvent, readExecEvents } from "./events.ts";
+import { type ExecEvent, readExecEvents, readTenantEvents } from "./events.ts";
 import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
-import { type ConnectToken, type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
+import {
+  type ConnectToken,
+  type ExecQuery,
+  type ListEventsQuery,
+  type MachineCommandRequest,
+  Methods,
+  type TenantEvent,
+} from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
 export {
@@ -183,6 +190,19 @@ export class Flotilla extends Methods {
   ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
     const answer = await this.call<Response>({ method: "POST", path, json, answer: "stream" }, framed(options));
     return readExecEvents(answer, options.signal);
+  }
+
+  /**
+   * The tenant's events after `query.cursor`, then new ones as they are recorded; resolves when the stream
+   * has begun. Throws a FlotillaError, also from the iteration: code `unreachable` when the stream broke.
+   * Follow again with the cursor of the last event, and none is missed.
+   */
+  async followEvents(
+    options: CallOptions<ListEventsQuery> = {},
+  ): Promise<AsyncGenerator<TenantEvent, void, undefined>> {
+    const call = { method: "GET", path: "/v1/events", answer: "stream" } as const;
+    const answer = await this.call<Response>(call, { ...options, query: { ...options.query, follow: true } });
+    return readTenantEvents(answer, options.signal);
   }
 
   /** `execInSession` with streamed output, for readExecEvents. */

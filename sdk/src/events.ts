@@ -10,6 +10,7 @@
  */
 import { FlotillaError, type NoAnswerCode } from "./errors.ts";
 import { EXEC_FRAMES_TYPE, FrameReader } from "./exec-frames.ts";
+import type { TenantEvent } from "./generated.ts";
 
 export interface StreamEvent {
   /** `message` when the stream names none. */
@@ -144,6 +145,24 @@ export async function* readLogRecords(
     const [code, what] = howItBroke(signal);
     const text = `${what} while the log was read; there may be more`;
     throw failure(answer, code, text, { cause: error, call: "GET logs" });
+  }
+}
+
+/** The events of a followed list of them; an `error` event is thrown. */
+export async function* readTenantEvents(
+  answer: Response,
+  signal?: AbortSignal,
+): AsyncGenerator<TenantEvent, void, undefined> {
+  const call = "GET /v1/events";
+  try {
+    for await (const { event, data } of readEvents(answer)) {
+      if (event === "error") throw failure(answer, "unavailable", data, { call });
+      yield JSON.parse(data) as TenantEvent;
+    }
+  } catch (error) {
+    if (error instanceof FlotillaError) throw error;
+    const [code, what] = howItBroke(signal);
+    throw failure(answer, code, `${what} while events were followed`, { cause: error, call });
   }
 }
 

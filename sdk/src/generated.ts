@@ -215,6 +215,48 @@ export abstract class Methods {
   }
 
   /**
+   * Make a link that signs one browser in to the console, as the calling key; valid once, for ten minutes.
+   *
+   * `POST /v1/console/links`; needs any key.
+   */
+  createConsoleLink(options: CallOptions = {}): Promise<ConsoleLink> {
+    return this.call({ method: "POST", path: "/v1/console/links", answer: "json" }, options);
+  }
+
+  /**
+   * Sign a browser in with the token of a one-time link.
+   *
+   * The answer sets an `HttpOnly` cookie, which counts only in requests of the console's own pages.
+   *
+   * `POST /v1/console/sessions/link`; needs no key.
+   * Refuses with invalid_json, invalid_request, invalid_body, unknown_key.
+   */
+  openConsoleLink(body: OpenConsoleLinkRequest, options: CallOptions = {}): Promise<ConsoleSession> {
+    return this.call({ method: "POST", path: "/v1/console/sessions/link", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Sign a browser in as the calling key.
+   *
+   * The answer sets an `HttpOnly` cookie, which counts only in requests of the console's own pages.
+   *
+   * `POST /v1/console/sessions`; needs any key.
+   * Refuses with invalid_request.
+   */
+  createConsoleSession(options: CallOptions = {}): Promise<ConsoleSession> {
+    return this.call({ method: "POST", path: "/v1/console/sessions", answer: "json" }, options);
+  }
+
+  /**
+   * Sign the calling browser out; what it has open ends.
+   *
+   * `DELETE /v1/console/session`; needs any key.
+   */
+  deleteConsoleSession(options: CallOptions = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: "/v1/console/session", answer: "empty" }, options);
+  }
+
+  /**
    * List the calls of the tenant's keys that changed something or were refused, oldest first.
    *
    * 100 at once without a limit. The cursor is the `sequence` of the last row that was read; with `all` its `at`,
@@ -2377,6 +2419,18 @@ export interface ConnectToken {
   machineId: string;
 }
 
+export interface ConsoleLink {
+  /** to be appended to the server's address; opened once, it signs a browser in */
+  path: string;
+  /** RFC 3339, UTC, with milliseconds */
+  expiresAt: string;
+}
+
+export interface ConsoleSession {
+  /** RFC 3339, UTC, with milliseconds */
+  expiresAt: string;
+}
+
 export interface CostBreakdown {
   cpuMicros: number;
   memoryMicros: number;
@@ -3669,6 +3723,10 @@ export interface NodeInfo {
 }
 
 export type NodeLabels = Record<string, string>;
+
+export interface OpenConsoleLinkRequest {
+  token: string;
+}
 
 export interface OpenTerminalQuery {
   cmd?: string | undefined;

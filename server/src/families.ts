@@ -13,6 +13,7 @@ import { auditFamily } from "./audit/family.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
 import { billingFamily } from "./billing/family.ts";
 import type { ServerSettings } from "./config.ts";
+import { consoleFamily } from "./console/family.ts";
 import { eventFamily } from "./events/family.ts";
 import type { Family } from "./family.ts";
 import { imageFamily } from "./images/family.ts";
@@ -67,6 +68,7 @@ export function familiesOf({ settings, services, ...parts }: FamilyParts) {
     billingFamily({ context, graceHours: settings.invoiceGraceHours }),
     accountFamily(context),
     apiKeyFamily(context, parts.keys),
+    consoleFamily(context, parts.keys),
     auditFamily(context, settings.auditDays),
     operationFamily(context, parts.operations),
     eventFamily(context),

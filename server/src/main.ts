@@ -27,6 +27,7 @@ import { LastReaders } from "./auth/last-readers.ts";
 import { LastUsed } from "./auth/last-used.ts";
 import { refusePending } from "./backup/pending.ts";
 import { readSettings, type ServerSettings, settingsOrExit } from "./config.ts";
+import { consolePages } from "./console/pages.ts";
 import type { Context } from "./context.ts";
 import { failureText } from "./db/full-disk.ts";
 import { migrate } from "./db/migrate.ts";
@@ -210,7 +211,7 @@ async function serve(options: ServerOptions, { assembly, metrics, bounds, ...res
   const api = apiService({
     ...assembly,
     ...shared,
-    find: makeRouter([...table, ...documentationPages]),
+    find: makeRouter([...table, ...documentationPages, ...consolePages()]),
     largeJson: new LargeJson(),
     nodeJson: assembly.nodeJson,
     readers: new LastReaders(),

@@ -46,12 +46,12 @@ test("health, description and documentation are public, and only for GET", async
   }
 });
 
-test("a browser at the server's address gets the documentation, and any other client what an unknown path gives", async () => {
+test("a browser at the server's address gets the console, and any other client what an unknown path gives", async () => {
   const open = (headers: Record<string, string>, method = "GET") =>
     fetch(`${server.url}/`, { method, headers, redirect: "manual" });
   const browser = { accept: "text/html,application/xhtml+xml,*/*;q=0.8" };
   const led = await open(browser);
-  assert.deepEqual([led.status, led.headers.get("location"), await led.text()], [302, "/docs", ""]);
+  assert.deepEqual([led.status, led.headers.get("location"), await led.text()], [302, "/console/", ""]);
   const others = [await open({}), await open({ accept: "application/json" }), await open(browser, "POST")];
   for (const other of others)
     assert.deepEqual([other.status, other.headers.get("x-error-code"), await other.text()], [401, "missing_key", ""]);

@@ -271,7 +271,7 @@ test("a machine that never existed, or is another tenant's, is not reported as d
   const watch = new AccessWatch(server.context);
   const right = {
     ...{ what: "it", keyId: null, expiresAt: null, tenantId: null, machineId: null },
-    ...{ shareHash: null, publicAppId: null },
+    ...{ shareHash: null, publicAppId: null, sessionHash: null },
   };
   const ended: string[] = [];
   const open = (name: string, more: Partial<Right>): void =>

@@ -177,6 +177,7 @@ export class SimulatedServer {
       newId: (kind) => madeId ?? ids.make(kind),
       recordSent: () => undefined,
       secretBytes: randomBytes,
+      way: "local",
     };
   }
 }

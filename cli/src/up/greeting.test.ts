@@ -13,6 +13,7 @@ const FACTS = {
   dataDirectory: "/srv/flotilla",
   logDirectory: null,
   newAdminKey: "smk_new",
+  consoleUrl: "http://127.0.0.1:8080/console/#link=sml_new",
   startedInMs: 3210,
   launcher: "/src/flotilla/flotilla",
   directory: "/src/flotilla",
@@ -23,6 +24,8 @@ test("the first start shows the admin key once and three lines to copy", () => {
   assert.deepEqual(greeting(FACTS), [
     "Flotilla runs at http://127.0.0.1:8080 (started in 3.2 s)",
     "",
+    "  console     http://127.0.0.1:8080/console/#link=sml_new",
+    "              opens once, within ten minutes; `./flotilla console` prints a new link",
     "  admin key   smk_new",
     "              shown this once; kept in /srv/flotilla/admin.key",
     "  data        in /srv/flotilla",

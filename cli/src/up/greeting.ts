@@ -14,6 +14,8 @@ export interface GreetingFacts {
   readonly logDirectory: string | null;
   /** Only when this start made it. */
   readonly newAdminKey: string | null;
+  /** A link that signs one browser in, once; null: none could be made. */
+  readonly consoleUrl: string | null;
   readonly startedInMs: number;
   /** The launcher's absolute path, and the directory from which it is called. */
   readonly launcher: string;
@@ -38,6 +40,12 @@ export function greeting(facts: GreetingFacts): string[] {
   return [
     `Flotilla runs at ${facts.url} (started in ${(facts.startedInMs / 1000).toFixed(1)} s)`,
     "",
+    ...(facts.consoleUrl === null
+      ? []
+      : [
+          `  console     ${facts.consoleUrl}`,
+          `              opens once, within ten minutes; \`${flotilla} console\` prints a new link`,
+        ]),
     ...(facts.newAdminKey === null
       ? [`  admin key   in ${keyFile}`]
       : [`  admin key   ${facts.newAdminKey}`, `              shown this once; kept in ${keyFile}`]),

@@ -21,7 +21,7 @@ import { messageOf } from "@flotilla/base/errors";
 import { settings } from "@flotilla/contract/settings";
 import { Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { isFoundByDefault } from "../connection.ts";
+import { isFoundByDefault, resolveConnection } from "../connection.ts";
 import { Failure, localFailure } from "../failure.ts";
 import { addressText, besideForNodes, isFree, localUrl, requireFree } from "./address.ts";
 import { readConfig, type UpConfig } from "./config.ts";
@@ -117,6 +117,7 @@ class Up {
     if (this.#isStopping) return;
     const lines = greeting({
       url,
+      consoleUrl: await this.#consoleUrl(url),
       dataDirectory: this.#config.dataDirectory,
       logDirectory: this.#logDirectory,
       // Elsewhere the output may be stored, so the key is left out.
@@ -127,6 +128,18 @@ class Up {
       isFoundByDefault: isFoundByDefault(environment, { url, dataDirectory: this.#config.dataDirectory }),
     });
     for (const line of lines) this.#call.output.line(line);
+  }
+
+  /** A one-time link to the console; null: there is no key to make it with, or the server refuses it. */
+  async #consoleUrl(url: string): Promise<string | null> {
+    const connection = resolveConnection(
+      { [settings.serverUrl.env]: url, [settings.dataDirectory.env]: this.#config.dataDirectory },
+      {},
+    );
+    if (connection.key === null) return null;
+    const flotilla = new Flotilla({ url, apiKey: connection.key, timeoutMs: ANSWER_MS });
+    const link = await flotilla.createConsoleLink().catch(() => null);
+    return link && `${url}${link.path}`;
   }
 
   async stop(): Promise<void> {

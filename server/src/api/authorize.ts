@@ -3,7 +3,8 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { grants } from "@flotilla/contract/scopes";
-import { authenticateKey, authenticateNode, bearerOf } from "../auth/authenticate.ts";
+import { authenticateKey, authenticateNode, authenticateSession, bearerOf } from "../auth/authenticate.ts";
+import { sessionTokenOf } from "../auth/session-cookie.ts";
 import type { Guard } from "../auth/caller.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import { after, guardOf, searchOf } from "../http/request.ts";
@@ -36,10 +37,19 @@ export function authenticate(parts: HandleParts, exchange: Exchange, route: Rout
   const keep = (key: KnownKey): void => {
     exchange.key = key;
   };
-  const key = authenticateKey(parts, exchange.bearer, guard);
+  const session = sessionOf(exchange, route);
+  const key =
+    session === undefined ? authenticateKey(parts, exchange.bearer, guard) : authenticateSession(parts, session, guard);
+  exchange.bearer ??= session;
   if (route?.endpoint.worksWithoutDatabase !== true) return after(key, keep);
   const { readers, context } = parts;
   return readers.orLast(exchange.bearer ?? "", key, () => context.clock.now()).then(keep);
+}
+
+/** The token of a browser that is signed in to the console, where no other credential was sent. */
+function sessionOf({ message: { headers }, bearer }: Exchange, route: Route | undefined): string | undefined {
+  if (bearer !== undefined || headers.authorization !== undefined) return undefined;
+  return sessionTokenOf(headers, route?.endpoint.isUpgrade === true);
 }
 
 /**

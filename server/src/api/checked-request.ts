@@ -8,6 +8,8 @@ import type { Log } from "@flotilla/base/log";
 import type { IdKind } from "@flotilla/contract/ids";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { CallerPresence } from "../http/caller-presence.ts";
+import { wayOfRequest } from "../http/request.ts";
+import type { Way } from "../http/way.ts";
 import type { Exchange, HandleParts } from "./exchange.ts";
 import type { AnyRequest } from "./handler.ts";
 import { recordSent } from "./audit.ts";
@@ -56,6 +58,10 @@ export class CheckedRequest implements AnyRequest {
 
   get recordSent(): () => void {
     return () => recordSent(this.#parts, this.#exchange);
+  }
+
+  get way(): Way {
+    return wayOfRequest(this.#parts, this.#exchange);
   }
 
   newId(kind: IdKind): string {

@@ -89,7 +89,7 @@ function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Out
  */
 function answerPublicly(parts: HandleParts, exchange: Exchange, route: Route | "page"): Promise<Outgoing> | Outgoing {
   const serveIt = (): Promise<Outgoing> | Outgoing =>
-    route === "page" ? (exchange.entry as Page).answer() : serveWithinRate(parts, exchange, route);
+    route === "page" ? (exchange.entry as Page).answer(exchange.message) : serveWithinRate(parts, exchange, route);
   if (exchange.isFromNodes || (route !== "page" && PROBES.has(route.name))) return serveIt();
   const { presence, startedAt: now } = exchange;
   const from = callerOf(parts, exchange);

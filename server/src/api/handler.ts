@@ -10,6 +10,7 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { UpgradeHandler } from "../http/upgrade.ts";
+import type { Way } from "../http/way.ts";
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"
   ? null
@@ -48,6 +49,8 @@ export interface Request<E extends Endpoint = Endpoint> {
   newId(kind: IdKind): string;
   /** Random bytes for a secret. A repetition under the same idempotency key gets the same, call for call. */
   readonly secretBytes: (size: number) => Buffer;
+  /** Whether others could read the request on its way. */
+  readonly way: Way;
 }
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
@@ -97,6 +100,7 @@ export interface AnyRequest {
   readonly recordSent: () => void;
   newId(kind: IdKind): string;
   readonly secretBytes: (size: number) => Buffer;
+  readonly way: Way;
 }
 
 export interface AnyReply {

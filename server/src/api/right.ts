@@ -29,5 +29,6 @@ export function rightOf({ access }: Pick<Endpoint, "access">, key: KnownKey, mac
     machineId: inside === undefined ? null : (machineId ?? null),
     shareHash: null,
     publicAppId: null,
+    sessionHash: key.sessionHash,
   };
 }

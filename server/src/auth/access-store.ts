@@ -1,17 +1,18 @@
 /**
  * Reads in one query which of the rights of open connections still hold.
  *
- * Writes nothing: the tables belong to apikeys, tenants, machines and apps.
+ * Writes nothing: the tables belong to apikeys, console, tenants, machines and apps.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
-/** The parts of rights. `shares` are hashes of share tokens in hexadecimal digits. */
+/** The parts of rights. `shares` and `sessions` are hashes of tokens in hexadecimal digits. */
 export interface RightParts {
   readonly keys: readonly string[];
   readonly tenants: readonly string[];
   readonly machines: readonly string[];
   readonly shares: readonly string[];
   readonly publicApps: readonly string[];
+  readonly sessions: readonly string[];
 }
 
 export interface HeldParts {
@@ -24,11 +25,13 @@ export interface HeldParts {
   readonly gone: ReadonlyMap<string, number>;
   readonly shares: ReadonlySet<string>;
   readonly publicApps: ReadonlySet<string>;
+  readonly sessions: ReadonlySet<string>;
 }
 
 /**
- * Keys that are not revoked, tenants that are not suspended, share links as they are, apps that are public,
- * also destroyed ones, whose requests end with their instances; and machines that were deleted.
+ * Keys that are not revoked, sessions that were not ended, tenants that are not suspended, share links as
+ * they are, apps that are public, also destroyed ones, whose requests end with their instances; and machines
+ * that were deleted.
  */
 export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldParts> {
   const rows = await db.query<{ kind: keyof HeldParts; name: string; at: number | null }>(sql`
@@ -43,6 +46,9 @@ export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldPa
     FROM (SELECT token_hash FROM machine_shares UNION ALL SELECT token_hash FROM app_shares) AS s
     WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${parts.shares}::text[]) AS hash)
     UNION ALL
+    SELECT 'sessions', encode(token_hash, 'hex'), NULL FROM console_sessions
+    WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${parts.sessions}::text[]) AS hash)
+    UNION ALL
     SELECT 'publicApps', id, NULL FROM apps WHERE id = ANY(${parts.publicApps}::text[]) AND is_public`);
   const held = {
     keys: new Set<string>(),
@@ -50,6 +56,7 @@ export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldPa
     gone: new Map<string, number>(),
     shares: new Set<string>(),
     publicApps: new Set<string>(),
+    sessions: new Set<string>(),
   };
   for (const { kind, name, at } of rows) {
     if (kind === "gone") held.gone.set(name, at ?? 0);

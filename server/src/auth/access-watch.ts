@@ -36,6 +36,8 @@ export interface Right {
   readonly shareHash: string | null;
   /** The app that is open to everyone, where no credential gave access. */
   readonly publicAppId: string | null;
+  /** The hash of the token of the browser's session; null: the key itself was sent. */
+  readonly sessionHash: string | null;
 }
 
 /** How an open connection is ended. */
@@ -192,14 +194,17 @@ function partsOf(entries: readonly Entry[]) {
     machines: each((right) => right.machineId),
     shares: each((right) => right.shareHash),
     publicApps: each((right) => right.publicAppId),
+    sessions: each((right) => right.sessionHash),
   };
 }
 
 /** Why a right does not hold; undefined: it does. */
 function lostBy({ right, openedAt }: Entry, held: HeldParts): Refusal | undefined {
-  const { what, keyId, tenantId, machineId, shareHash, publicAppId } = right;
+  const { what, keyId, tenantId, machineId, shareHash, publicAppId, sessionHash } = right;
   if (keyId !== null && !held.keys.has(keyId))
     return new Refusal("unknown_key", `${what} ended: its API key was revoked`);
+  if (sessionHash !== null && !held.sessions.has(sessionHash))
+    return new Refusal("unknown_key", `${what} ended: its browser was signed out`);
   if (tenantId !== null && !held.tenants.has(tenantId))
     return new Refusal(
       "payment_required",

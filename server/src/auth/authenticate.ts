@@ -50,6 +50,12 @@ export function authenticateKey(
   return known instanceof Promise ? known.then((found) => admit(parts, found)) : admit(parts, known);
 }
 
+/** The same for the token of a session; the caller has checked which page sends it. */
+export function authenticateSession(parts: KeyParts, token: string, guard: Guard): KnownKey | Promise<KnownKey> {
+  const known = parts.keys.findSession(token, guard);
+  return known instanceof Promise ? known.then((found) => admit(parts, found)) : admit(parts, known);
+}
+
 function admit(parts: KeyParts, known: KnownKey | undefined): KnownKey {
   if (known === undefined) throw new Refusal("unknown_key", "unknown API key");
   if (known.expiresAt !== null && known.expiresAt <= parts.context.clock.now())

@@ -2,22 +2,26 @@
  * From an API key to its permissions, without a query on most requests.
  *
  * Always:
- * - A revoked key (`forgetKey`) and a changed tenant or plan take effect on this server before the change is
- *   acknowledged, and within milliseconds on others (channels `keys` and `tenants`).
+ * - A session of the console has the facts of its key, under another name and with an earlier expiry.
+ * - A revoked key (`forgetKey`), a session that was signed out and a changed tenant or plan take effect on
+ *   this server before the change is acknowledged, and within milliseconds on others (channels `keys` and
+ *   `tenants`).
  * - Expiry is not checked here: it depends on the clock of each request.
  */
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
 import { NotifiedCache } from "../db/notified-cache.ts";
 import type { Caller, Guard } from "./caller.ts";
-import { findKeyRow, type KeyRow } from "./key-store.ts";
-import { hashedName, hasKeyForm } from "./keys.ts";
+import { findKeyRow, findSessionRow, type KeyRow } from "./key-store.ts";
+import { hashedName, hasKeyForm, hasSessionTokenForm } from "./keys.ts";
 
 /** A key that exists and is not revoked, with the facts about its tenant that requests need. */
 export interface KnownKey extends Caller {
   readonly isSuspended: boolean;
   readonly requestsPerSecond: number;
   readonly burst: number;
+  /** The hash of the session's token, where a browser has called; null: the key itself was sent. */
+  readonly sessionHash: string | null;
 }
 
 const KEYS_MAX = 10_000;
@@ -55,6 +59,18 @@ export class KeyCache {
     });
   }
 
+  /** The key that the token of a session represents. undefined: it has ended, or its key is revoked. */
+  findSession(token: string, guard: Guard): KnownKey | undefined | Promise<KnownKey | undefined> {
+    const hash = hashedName(token);
+    const name = `session ${hash}`;
+    const read = (): Promise<KnownKey | undefined> =>
+      this.#known.read(name, async () => {
+        const row = await findSessionRow(this.#db, Buffer.from(hash, "hex"));
+        return row && { ...fromRow(row), sessionHash: hash };
+      });
+    return this.#known.get(name) ?? (hasSessionTokenForm(token) ? guard(hash, read) : undefined);
+  }
+
   forgetKey(keyId: string): void {
     this.#known.forget((known) => known.keyId === keyId);
   }
@@ -70,4 +86,5 @@ export const fromRow = (row: KeyRow): KnownKey => ({
   isSuspended: row.status === "suspended",
   requestsPerSecond: row.requestsPerSecond,
   burst: row.burst,
+  sessionHash: null,
 });

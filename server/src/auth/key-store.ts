@@ -18,16 +18,26 @@ export interface KeyRow {
   readonly burst: number;
 }
 
+/** What requests need of the tenant of a key `k`, and where it is found. */
+const OF_TENANT = sql`t.status, p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
+    FROM api_keys k
+    JOIN tenants t ON t.id = k.tenant_id
+    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))`;
+
 /** undefined: no such key, or revoked. */
 export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefined> =>
   db.queryOne<KeyRow>(sql`
     SELECT k.id, k.tenant_id AS "tenantId", k.scopes,
-      ms(k.expires_at) AS "expiresAt", t.status,
-      p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
-    FROM api_keys k
-    JOIN tenants t ON t.id = k.tenant_id
-    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+      ms(k.expires_at) AS "expiresAt", ${OF_TENANT}
     WHERE k.key_hash = ${hash} AND k.revoked_at IS NULL`);
+
+/** The key of a session of the console, until either ends; undefined: there is none, or it is revoked. */
+export const findSessionRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefined> =>
+  db.queryOne<KeyRow>(sql`
+    SELECT k.id, k.tenant_id AS "tenantId", k.scopes,
+      ms(least(k.expires_at, s.expires_at)) AS "expiresAt", ${OF_TENANT}
+    JOIN console_sessions s ON s.key_id = k.id
+    WHERE s.token_hash = ${hash} AND k.revoked_at IS NULL`);
 
 /**
  * Writes when keys were last used, by id; never moves a time back. It locks keys in the order of their ids,

@@ -26,6 +26,7 @@ import { sendInterim } from "./interim.ts";
 import type { RequestIds } from "./request-id.ts";
 import { logAnswered } from "./request-log.ts";
 import type { Incoming } from "./server.ts";
+import { type Way, wayOf } from "./way.ts";
 
 export interface RequestParts {
   readonly context: Pick<Context, "clock" | "log">;
@@ -151,6 +152,15 @@ export const rawOf = (
   ...{ message, url, upgrade, isFromProxy: peer === undefined || admission.proxies.has(peer) },
   sendInterim: (status, head) => sendInterim(response, status, head),
 });
+
+/** Whether others could read the request on its way. */
+export const wayOfRequest = ({ admission }: Pick<RequestParts, "admission">, { message, peer }: OpenRequest): Way =>
+  wayOf({
+    peer,
+    isFromProxy: peer === undefined || admission.proxies.has(peer),
+    forwardedFor: textOf(message.headers["x-forwarded-for"]),
+    forwardedProto: textOf(message.headers["x-forwarded-proto"]),
+  });
 
 /** The parameters of a URL. */
 export const searchOf = (url: string): URLSearchParams => {

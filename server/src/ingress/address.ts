@@ -41,8 +41,8 @@ const OTHER_PAGE =
   "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the address in a tab, or send a key with machine:exec";
 
 /** What gave access; all null for a machine that is public, which it stays. */
-type Grant = Pick<Right, "keyId" | "expiresAt" | "shareHash" | "publicAppId">;
-const NOTHING: Grant = { keyId: null, expiresAt: null, shareHash: null, publicAppId: null };
+type Grant = Pick<Right, "keyId" | "expiresAt" | "shareHash" | "publicAppId" | "sessionHash">;
+const NOTHING: Grant = { keyId: null, expiresAt: null, shareHash: null, publicAppId: null, sessionHash: null };
 
 /** The share tokens of a request: `token` is the query's, `links` are all. */
 interface Links {

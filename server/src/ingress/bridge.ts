@@ -66,7 +66,7 @@ export async function answerBridge(
   if (id === "") throw new Refusal("not_found", "no such resource");
   const right = {
     ...{ what: "the connection", keyId, expiresAt, tenantId, machineId: id },
-    ...{ shareHash: null, publicAppId: null },
+    ...{ shareHash: null, publicAppId: null, sessionHash: null },
   };
   await admit(parts, request, { right, owner: key, side: "api" });
   const target: ForwardOptions = {

@@ -13,6 +13,7 @@
  *   prefix.
  */
 import { holdsOwnCredential, isOwnCredential } from "../auth/keys.ts";
+import { SESSION_COOKIES } from "../auth/session-cookie.ts";
 import { SHARE_COOKIE } from "./cookies.ts";
 
 type Head = readonly string[];
@@ -53,9 +54,11 @@ const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 // oxlint-disable-next-line no-control-regex -- the pattern is for control characters
 const NO_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 
+const OWN_COOKIES: readonly string[] = [SHARE_COOKIE, ...SESSION_COOKIES];
+
 const BASIC = /^basic +([A-Za-z0-9+/=_-]+) *$/i;
 /** The start of a key or token, whose underscore may be escaped. No encoder escapes letters. */
-const MAY_HOLD = /sm[kcs][_%]/;
+const MAY_HOLD = /sm[bckls][_%]/;
 /** Also of what was escaped several times, such as an address in the query of another. */
 const ESCAPE = /%(?:25)*([0-9a-f]{2})/gi;
 
@@ -182,7 +185,7 @@ function withoutOwnCookies(value: string): string {
   return value
     .split(";")
     .map((part) => part.trim())
-    .filter((part) => part !== "" && !part.startsWith(`${SHARE_COOKIE}=`) && !isOwn(part))
+    .filter((part) => part !== "" && !OWN_COOKIES.includes(part.split("=", 1)[0] ?? "") && !isOwn(part))
     .join("; ");
 }
 
@@ -205,7 +208,7 @@ function holdsCredential(value: string): boolean {
 function scopedCookie(value: string, prefix: string): string | undefined {
   const [pair = "", ...attributes] = value.split(";");
   // Browsers send back a cookie that begins with `=` without that sign.
-  if (pair.replace(/^\s*=/, "").split("=", 1)[0]?.trim() === SHARE_COOKIE) return undefined;
+  if (OWN_COOKIES.includes(pair.replace(/^\s*=/, "").split("=", 1)[0]?.trim() ?? "")) return undefined;
   const path = attributes.find((attribute) => /^\s*path\s*=/i.test(attribute));
   const kept = attributes.filter((attribute) => !/^\s*(domain|path)\s*(=|$)/i.test(attribute));
   const asked = path?.slice(path.indexOf("=") + 1).trim() ?? "";

@@ -9,7 +9,7 @@ import type { Action } from "./paths.ts";
 
 const keyOf = (scopes: readonly string[]): KnownKey => ({
   ...{ kind: "key", keyId: "key-1", tenantId: "t-1", scopes, isAdmin: scopes.includes("admin"), expiresAt: null },
-  ...{ isSuspended: false, requestsPerSecond: 1, burst: 1 },
+  ...{ isSuspended: false, requestsPerSecond: 1, burst: 1, sessionHash: null },
 });
 const ACTIONS: readonly Action[] = ["pull", "push", "delete"];
 const user = keyOf(["machine:read", "machine:create", "machine:delete"]);

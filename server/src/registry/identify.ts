@@ -72,7 +72,7 @@ export async function identifyNode(parts: RegistryParts, request: OpenRequest): 
 /** The right that keeps a transfer open. */
 export const rightOf = ({ keyId, tenantId, expiresAt }: KnownKey): Right => ({
   ...{ what: "the transfer", keyId, tenantId, expiresAt },
-  ...{ machineId: null, shareHash: null, publicAppId: null },
+  ...{ machineId: null, shareHash: null, publicAppId: null, sessionHash: null },
 });
 
 interface Asked {

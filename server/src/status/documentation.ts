@@ -2,7 +2,7 @@
  * The page that shows the API's description: swagger-ui from its npm package, with nothing loaded from
  * elsewhere.
  *
- * `/` leads browsers to it. Always: public, works offline, and runs no script that is not a file of this
+ * Always: public, works offline, and runs no script that is not a file of this
  * server. The content security policy enforces that; swagger-ui needs inline styles, not inline scripts.
  */
 import { readFile } from "node:fs/promises";
@@ -61,15 +61,7 @@ function packaged(name: string): () => Promise<Buffer> {
   };
 }
 
-/** People who open the server's address in a browser. Programs get what any unknown path gives. */
-const START_PAGE: Page = {
-  url: "/",
-  isFor: ({ method, headers }) => method === "GET" && /\btext\/html\b/i.test(headers.accept ?? ""),
-  answer: async () => ({ status: 302, headers: { location: "/docs", vary: "accept" }, body: "" }),
-};
-
 export const documentationPages: readonly Page[] = [
-  START_PAGE,
   page("/docs", "text/html; charset=utf-8", async () => HTML),
   page("/docs/start.js", "text/javascript; charset=utf-8", async () => START),
   page("/docs/swagger-ui.css", "text/css; charset=utf-8", packaged("swagger-ui.css")),

@@ -1,0 +1,180 @@
+/**
+ * The hosts of the fleet, with what is used of each, and how another one joins.
+ */
+import type { JoinTokenCreated, NodeInfo } from "@flotilla/sdk";
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { api } from "../api.ts";
+import { findingsQuery, nodesQuery, serversQuery } from "../data.ts";
+import { renderMb } from "../format.ts";
+import { Sheet } from "../ui/dialog.tsx";
+import {
+  Badge,
+  Bar,
+  Button,
+  Cli,
+  CopyButton,
+  Empty,
+  ErrorNote,
+  Loading,
+  PageHead,
+  Panel,
+  Time,
+  type Tone,
+} from "../ui/parts.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+
+export const NODE_TONES: Readonly<Record<NodeInfo["status"], Tone>> = {
+  ready: "good",
+  draining: "busy",
+  drained: "warn",
+  unreachable: "bad",
+  revoked: "bad",
+};
+
+const COLUMNS: readonly Column<NodeInfo>[] = [
+  {
+    name: "Host",
+    show: ({ id }) => (
+      <Link to="/nodes/$id" params={{ id }}>
+        {id}
+      </Link>
+    ),
+    by: ({ id }) => id,
+  },
+  {
+    name: "State",
+    show: (node) => (
+      <>
+        <Badge tone={NODE_TONES[node.status]}>{node.status}</Badge>
+        {node.cordonedAt !== null && <Badge tone="warn">cordoned</Badge>}
+        {node.maintenanceAt !== null && <Badge tone="warn">maintenance</Badge>}
+      </>
+    ),
+    by: ({ status }) => status,
+  },
+  {
+    name: "CPUs",
+    show: (node) => (
+      <Bar label="" used={node.usedCpus} total={node.totalCpus} text={`${node.usedCpus}/${node.totalCpus}`} />
+    ),
+    by: ({ usedCpus }) => usedCpus,
+  },
+  {
+    name: "Memory",
+    show: (node) => (
+      <Bar label="" used={node.usedMemoryMb} total={node.totalMemoryMb} text={renderMb(node.usedMemoryMb)} />
+    ),
+    by: ({ usedMemoryMb }) => usedMemoryMb,
+  },
+  { name: "Release", show: ({ release }) => release ?? "", isWide: true },
+  { name: "Last seen", show: ({ lastHeartbeatAt }) => <Time at={lastHeartbeatAt} />, isWide: true },
+];
+
+export function NodesPage() {
+  const nodes = useQuery(nodesQuery);
+  const findings = useQuery(findingsQuery);
+  const servers = useQuery(serversQuery);
+  const [isJoining, setIsJoining] = useState(false);
+  const wrong = (findings.data ?? []).filter(({ severity }) => severity !== "ok");
+  const again = (): void => {
+    void nodes.refetch();
+    void findings.refetch();
+    void servers.refetch();
+  };
+  return (
+    <>
+      <title>Nodes · Flotilla</title>
+      <PageHead title="Nodes">
+        <Button isBusy={nodes.isFetching} onClick={again}>
+          Read again
+        </Button>
+        <Button look="main" icon="plus" onClick={() => setIsJoining(true)}>
+          Join another host
+        </Button>
+      </PageHead>
+      <ErrorNote error={nodes.error} retry={again} />
+      {nodes.isPending && <Loading what="the hosts" />}
+      {nodes.data !== undefined && (
+        <DataTable
+          label="Nodes"
+          rows={nodes.data}
+          columns={COLUMNS}
+          idOf={({ id }) => id}
+          sortedBy="Host"
+          empty={
+            <Empty title="No host has joined" cli="flotilla token create">
+              A node runs machines on its host.
+            </Empty>
+          }
+        />
+      )}
+      <div className="panels">
+        <Panel title="What to look at">
+          {wrong.length === 0 && <p className="dim fine">Nothing that Flotilla knows of.</p>}
+          <ul className="events">
+            {wrong.map(({ code, subject, severity, message, action }) => (
+              <li key={`${code} ${subject.id}`} className={severity === "bad" ? "error" : "warn"}>
+                <span>
+                  {message}
+                  <span className="dim block">{action}</span>
+                </span>
+              </li>
+            ))}
+          </ul>
+          <Cli line="flotilla doctor" />
+        </Panel>
+        <Panel title="Servers">
+          <ul className="events">
+            {(servers.data ?? []).map((server) => (
+              <li key={server.id}>
+                <span className="grow">
+                  {server.host} <span className="dim">{server.release}</span>
+                </span>
+                <span className="dim">
+                  seen <Time at={server.seenAt} />
+                </span>
+              </li>
+            ))}
+          </ul>
+        </Panel>
+      </div>
+      <Join isOpen={isJoining} onClose={() => setIsJoining(false)} />
+    </>
+  );
+}
+
+function Join({ isOpen, onClose }: { readonly isOpen: boolean; readonly onClose: () => void }) {
+  const [made, setMade] = useState<JoinTokenCreated | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const make = (): Promise<void> => api.createJoinToken({}).then(setMade, setError);
+  const address = made?.nodeAddresses[0] ?? "https://SERVER:8443";
+  const line = made === null ? "" : `FLOTILLA_JOIN_TOKEN=${made.token} ./flotilla node --url ${address}`;
+  return (
+    <Sheet title="Join another host" isOpen={isOpen} onClose={onClose}>
+      <div className="body">
+        <p className="dim">
+          Run the line as root on the host, in a checkout after npm run setup. It is for one node and an hour.
+        </p>
+        {made === null ? (
+          <Button look="main" onClick={() => void make()}>
+            Make a line
+          </Button>
+        ) : (
+          <div className="cli">
+            <code>{line}</code>
+            <CopyButton text={line} what="the line" />
+          </div>
+        )}
+        {made?.nodeAddresses.length === 0 && (
+          <p className="note">
+            The server listens only for nodes of this host; start it with --node-listen for others.
+          </p>
+        )}
+        <ErrorNote error={error} />
+        <Cli line="flotilla token create" />
+      </div>
+    </Sheet>
+  );
+}

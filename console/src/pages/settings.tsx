@@ -1,0 +1,105 @@
+/**
+ * Who is signed in, how the page looks, and the state of the installation.
+ */
+import { useQuery } from "@tanstack/react-query";
+import { findingsQuery, healthQuery } from "../data.ts";
+import { renderSeconds } from "../format.ts";
+import { useSession } from "../session.tsx";
+import { toggleTheme, useTheme } from "../theme.ts";
+import { Badge, Button, Cli, ErrorNote, Facts, PageHead, Panel } from "../ui/parts.tsx";
+
+const SHORTCUTS = [
+  ["Ctrl or ⌘ K", "search, and run an action"],
+  ["Tab, Shift Tab", "the next thing, the one before"],
+  ["Arrow keys", "between tabs, in menus and in the search"],
+  ["Escape", "close what is open"],
+] as const;
+
+export function SettingsPage() {
+  const session = useSession();
+  const theme = useTheme();
+  const health = useQuery(healthQuery);
+  return (
+    <>
+      <title>Settings · Flotilla</title>
+      <PageHead title="Settings" />
+      <div className="panels">
+        <Panel title="Signed in">
+          <Facts
+            rows={[
+              ["Tenant", session.tenantName],
+              ["Key", <code key="k">{session.subject}</code>],
+              ["May", session.scopes.join(" ")],
+            ]}
+          />
+          <Button icon="out" onClick={() => void session.signOut()}>
+            Sign out of this browser
+          </Button>
+          <Cli line="flotilla console" />
+        </Panel>
+        <Panel title="This page">
+          <Facts rows={[["Theme", theme], ...SHORTCUTS]} />
+          <Button icon={theme === "dark" ? "sun" : "moon"} onClick={toggleTheme}>
+            {theme === "dark" ? "Use the light theme" : "Use the dark theme"}
+          </Button>
+        </Panel>
+        <Panel title="Installation">
+          <ErrorNote error={health.error} />
+          <Facts
+            rows={[
+              ["Version", health.data?.version],
+              ["Cluster", health.data && <code key="c">{health.data.clusterId}</code>],
+              ["Up for", health.data && renderSeconds(health.data.uptimeSecs)],
+              [
+                "Database",
+                health.data && (
+                  <Badge key="d" tone={health.data.databaseUp ? "good" : "bad"}>
+                    {health.data.databaseUp ? "up" : "down"}
+                  </Badge>
+                ),
+              ],
+              ["Nodes ready", health.data && `${health.data.nodesReady} of ${health.data.nodesTotal}`],
+              [
+                "API",
+                <a key="a" href="/docs">
+                  its description
+                </a>,
+              ],
+            ]}
+          />
+        </Panel>
+        {session.can("admin") && <Doctor />}
+      </div>
+    </>
+  );
+}
+
+const TONES = { ok: "good", warn: "warn", bad: "bad" } as const;
+
+function Doctor() {
+  const findings = useQuery(findingsQuery);
+  return (
+    <Panel
+      title="Doctor"
+      actions={
+        <Button look="quiet" isBusy={findings.isFetching} onClick={() => void findings.refetch()}>
+          Look again
+        </Button>
+      }
+    >
+      <ErrorNote error={findings.error} />
+      <ul className="events">
+        {(findings.data ?? []).map(({ code, subject, severity, message, action }) => (
+          <li key={`${code} ${subject.id}`}>
+            <Badge tone={TONES[severity]}>{severity}</Badge>
+            <span className="grow">
+              {message}
+              {severity !== "ok" && <span className="dim block">{action}</span>}
+            </span>
+          </li>
+        ))}
+      </ul>
+      <Cli line="flotilla doctor" />
+    </Panel>
+  );
+}

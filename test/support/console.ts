@@ -1,0 +1,107 @@
+/**
+ * The console in a headless Chromium, driven by Playwright's library, for tests of pages.
+ *
+ *     await using console = await openConsole(flotilla);
+ *     await console.page.getByRole("link", { name: "Machines" }).click();
+ *
+ * Always: a page that fails, prints an error or asks another host fails the test at the end (`check`). The
+ * browser is Debian's, without its sandbox, which refuses root; its pages are those of the tests.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import type { Flotilla } from "./flotilla.ts";
+
+const PROGRAM = "/usr/bin/chromium-headless-shell";
+const PATIENT_MS = 30_000;
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+export interface ConsoleOptions {
+  /** The API key of the session, instead of the admin's. */
+  readonly key?: string;
+  readonly isLight?: boolean;
+  readonly width?: number;
+}
+
+class ConsolePage implements AsyncDisposable {
+  readonly page: Page;
+  readonly context: BrowserContext;
+  readonly url: string;
+  readonly #browser: Browser;
+  readonly #faults: string[] = [];
+
+  constructor(browser: Browser, context: BrowserContext, page: Page, url: string) {
+    this.#browser = browser;
+    this.context = context;
+    this.page = page;
+    this.url = url;
+    page.on("pageerror", (error) => this.#faults.push(`failed: ${error.stack}`));
+    page.on("console", (message) => {
+      if (message.type() === "error") this.#faults.push(`${message.text()} (${message.location().url})`);
+    });
+    page.on("request", (request) => {
+      const asked = new URL(request.url());
+      if (/^https?:$/.test(asked.protocol) && asked.origin !== url) this.#faults.push(`asked ${request.url()}`);
+    });
+  }
+
+  /** Opens a path of the console. */
+  async open(path: string): Promise<void> {
+    await this.page.goto(`${this.url}/console/${path}`);
+  }
+
+  /** Throws what the page has printed as an error since the last call, except what the test expects. */
+  check(...expected: readonly RegExp[]): void {
+    const faults = this.#faults.splice(0).filter((fault) => !expected.some((each) => each.test(fault)));
+    assert.deepEqual(faults, []);
+  }
+
+  /** What axe finds on the page, as it is now. */
+  async violations(): Promise<readonly string[]> {
+    // As a script of the debugger, which the content security policy of the page does not concern.
+    await this.page.evaluate(AXE);
+    return await this.page.evaluate(async () => {
+      const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: AxeViolation[] }> } };
+      interface AxeViolation {
+        readonly id: string;
+        readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[];
+      }
+      const { violations } = await axe.run();
+      return violations.flatMap(({ id, nodes }) =>
+        nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 300)}: ${failureSummary}`),
+      );
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#browser.close();
+  }
+}
+
+/** A browser that is signed in through a one-time link. */
+export async function openConsole(flotilla: Flotilla, options: ConsoleOptions = {}): Promise<ConsolePage> {
+  const url = flotilla.urls[0] ?? "";
+  const client = options.key === undefined ? flotilla.client() : flotilla.client().withKey(options.key);
+  const made = await client.post("/v1/console/links");
+  assert.equal(made.status, 201, made.text);
+  const opened = await openBrowser(url, options);
+  await opened.page.goto(url + made.json.path);
+  await opened.page.locator("main#content").waitFor();
+  return opened;
+}
+
+/** A browser that is not signed in. */
+export async function openBrowser(
+  url: string,
+  { isLight = false, width = 1280 }: ConsoleOptions = {},
+): Promise<ConsolePage> {
+  const browser = await chromium.launch({ executablePath: PROGRAM, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const context = await browser.newContext({
+    viewport: { width, height: 860 },
+    colorScheme: isLight ? "light" : "dark",
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
+  context.setDefaultTimeout(PATIENT_MS);
+  return new ConsolePage(browser, context, await context.newPage(), url);
+}
