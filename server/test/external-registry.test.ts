@@ -10,6 +10,8 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { until } from "../../test/support/until.ts";
 import { REGISTRY_USER, startRegistry } from "../../test/support/registry.ts";
 import {
   codeOf,
@@ -203,6 +205,17 @@ test("a slow storage holds up nothing but its own requests, and a caller that le
   await left;
   while (open > 0) await one.client.get(`/v2/${repository}/tags/list`);
   front.fault = () => false;
+});
+
+test("a blob that nothing names for a day does not count any more", async () => {
+  const repository = repositoryOf("loose");
+  const digest = await pushBlob(one.client, repository, randomLayer(1_000));
+  const { db } = server.context;
+  await db.execute(sql`UPDATE registry_leases SET expires_at = now() - interval '1 second'`);
+  await db.execute(sql`
+    UPDATE registry_loose_blobs SET uploaded_at = now() - interval '25 hours' WHERE digest = ${digest}`);
+  const find = () => db.queryOne(sql`SELECT FROM registry_loose_blobs WHERE digest = ${digest}`);
+  await until(async () => (await find()) === undefined);
 });
 
 test("a registry that asks for a password only is used with it, and a wrong one is the operator's fault", async () => {

@@ -180,6 +180,19 @@ export const keepLooseBlob = (
 export const forgetLooseBlob = (db: Queryable, { repository, digest }: ManifestName): Promise<number> =>
   db.execute(sql`DELETE FROM registry_loose_blobs WHERE repository = ${repository} AND digest = ${digest}`);
 
+/**
+ * Forgets blobs that were uploaded before the instant and that nothing names or is about to: another registry
+ * deletes them by its own rules, and until then no caller reads them.
+ */
+export const forgetOldLooseBlobs = (
+  db: Queryable,
+  { before, now }: { readonly before: number; readonly now: number },
+): Promise<number> =>
+  db.execute(sql`
+    DELETE FROM registry_loose_blobs b WHERE b.uploaded_at < ${instantOf(before)}::timestamptz
+      AND NOT EXISTS (SELECT FROM registry_leases l
+        WHERE l.repository = b.repository AND l.expires_at >= ${instantOf(now)}::timestamptz)`);
+
 export interface PutManifest extends ReadManifest {
   readonly repository: string;
   readonly tenantId: string | null;

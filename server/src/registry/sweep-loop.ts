@@ -13,7 +13,7 @@ import type { Reconciler } from "../family.ts";
 import { discard, refusalOfBackend } from "./backend.ts";
 import { cancelAt } from "./blobs.ts";
 import type { Registry } from "./registry.ts";
-import { claimUnused, deleteManifest, type ManifestName } from "./store.ts";
+import { claimUnused, deleteManifest, forgetOldLooseBlobs, type ManifestName } from "./store.ts";
 import { deleteUpload, listAbandoned } from "./upload-store.ts";
 
 const BATCH_MAX = 50;
@@ -55,6 +55,8 @@ export function sweepReconciler({ context, registry }: Parts): Reconciler {
           },
           "uploads",
         );
+      // A collection does the same for the server's own registry.
+      if (!registry.isCollected) await forgetOldLooseBlobs(db, { before: now - ABANDONED_MS, now });
       const claim = { now, until: now + CLAIM_MS, idleBefore: now - IDLE_MS, max: BATCH_MAX };
       const unused = await claimUnused(db, claim);
       for (const name of unused)
