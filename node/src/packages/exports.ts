@@ -213,10 +213,12 @@ class Export {
       return sent;
     });
     await checkProportion(layers);
-    const { configuration } = await machine.disk.image(journal.imageDigest);
+    const image = await machine.disk.image(journal.imageDigest);
+    const { configuration } = image;
     const facts = {
       ...{ diskBytes: size, usedBytes: layers.reduce((sum, layer) => sum + layer.dataBytes, 0) },
-      ...{ architecture: request.architecture ?? arch, machineId: journal.machineId, image: request.image },
+      ...{ architecture: request.architecture ?? arch, machineId: journal.machineId },
+      image: request.image && { ...request.image, digest: request.image.digest ?? image.arrivedAs ?? image.digest },
     };
     const { ports, labels } = request;
     const settings = { configuration: changed(configuration, request.configuration), ports, labels };
