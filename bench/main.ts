@@ -21,6 +21,7 @@ import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
 import { liveMoves } from "./live-moves.ts";
+import { packages } from "./packages.ts";
 import { poolClaim } from "./pool-claim.ts";
 import { movePause } from "./move-pause.ts";
 import { nodeLoss } from "./node-loss.ts";
@@ -54,6 +55,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   branches: { run: branches, samplesDefault: 20, samplesMax: 200 },
   "branch-16": { run: (n) => branchBatch(16, n, 2_000), samplesDefault: 5, samplesMax: 20 },
   "branch-48": { run: (n) => branchBatch(48, n, 8_000), samplesDefault: 3, samplesMax: 20 },
+  packages: { run: packages, samplesDefault: 20, samplesMax: 200 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
   "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },
   "node-loss": { run: nodeLoss, samplesDefault: 1, samplesMax: 1 },

@@ -47,7 +47,7 @@ async function exported(
   );
 }
 
-test("a machine of another node has every file as it was, in a package that is no larger than its content", {
+test("a machine of another node has every file as it was, in a package of the size of its content", {
   skip: skipReason,
 }, async () => {
   const serverEnvironment = () => ({ FLOTILLA_REGISTRY: "embedded" });
