@@ -75,7 +75,7 @@ export interface ExportOptions {
 /** Compressing and hashing take a processor each. */
 const QUEUE = { concurrencyMax: 2, concurrencyPerOwnerMax: 1 } as const;
 /** While one layer is made, the ones before it are on their way. */
-const LAYERS_AT_ONCE = 4;
+const LAYERS_AT_ONCE = 8;
 const REPORT_PERIOD_MS = 250;
 const MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json";
 const REPETITIONS_MAX = 2;
