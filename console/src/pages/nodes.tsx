@@ -57,14 +57,26 @@ const COLUMNS: readonly Column<NodeInfo>[] = [
   {
     name: "CPUs",
     show: (node) => (
-      <Bar label="" used={node.usedCpus} total={node.totalCpus} text={`${node.usedCpus}/${node.totalCpus}`} />
+      <Bar
+        isBare
+        label="CPUs in use"
+        used={node.usedCpus}
+        total={node.totalCpus}
+        text={`${node.usedCpus}/${node.totalCpus}`}
+      />
     ),
     by: ({ usedCpus }) => usedCpus,
   },
   {
     name: "Memory",
     show: (node) => (
-      <Bar label="" used={node.usedMemoryMb} total={node.totalMemoryMb} text={renderMb(node.usedMemoryMb)} />
+      <Bar
+        isBare
+        label="Memory in use"
+        used={node.usedMemoryMb}
+        total={node.totalMemoryMb}
+        text={renderMb(node.usedMemoryMb)}
+      />
     ),
     by: ({ usedMemoryMb }) => usedMemoryMb,
   },

@@ -38,7 +38,8 @@ export function PoolsPage() {
         name: "Waiting",
         show: (pool) => (
           <Bar
-            label=""
+            isBare
+            label="Machines that wait"
             used={pool.idleCount}
             total={pool.targetSize}
             text={`${pool.idleCount} of ${pool.targetSize}`}

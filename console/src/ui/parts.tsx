@@ -253,13 +253,22 @@ export function Panel({ title, children, actions }: { title: string; children: R
   );
 }
 
+interface BarProps {
+  readonly label: string;
+  readonly used: number;
+  readonly total: number;
+  readonly text: string;
+  /** The label is not shown, because it is in the head of the column. */
+  readonly isBare?: boolean;
+}
+
 /** How much of something is used, as a bar with its figures. */
-export function Bar({ label, used, total, text }: { label: string; used: number; total: number; text: string }) {
+export function Bar({ label, used, total, text, isBare = false }: BarProps) {
   const percent = total === 0 ? 0 : Math.min(100, (used / total) * 100);
   const tone = percent >= 95 ? "bad" : percent >= 80 ? "warn" : "good";
   return (
     <div className="bar">
-      <span>{label}</span>
+      {!isBare && <span>{label}</span>}
       <span
         className={`track ${tone}`}
         role="meter"
