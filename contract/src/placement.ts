@@ -89,7 +89,7 @@ export const placementEndpoints = {
     access: ["admin"],
     body: { kind: "json", schema: PlacementRequest },
     answers: { 200: json(PlacementExplanation) },
-    errors: ["invalid_json", "invalid_body"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "image_wrong_platform"],
   }),
   explainMachinePlacement: endpoint({
     method: "GET",

@@ -1732,7 +1732,7 @@ export abstract class Methods {
    * Nothing is created or reserved, so a later start may be placed elsewhere.
    *
    * `POST /v1/nodes/placement`; needs scope admin.
-   * Refuses with invalid_json, invalid_body.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, image_wrong_platform.
    */
   explainPlacement(body: PlacementRequest, options: CallOptions = {}): Promise<PlacementExplanation> {
     return this.call({ method: "POST", path: "/v1/nodes/placement", json: body, answer: "json" }, options);

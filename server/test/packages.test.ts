@@ -9,6 +9,7 @@ import { until } from "../../test/support/until.ts";
 import { sql } from "../src/db/database.ts";
 import { awaitExport, EXPORT_STEPS, type ExportInput } from "../src/packages/export.ts";
 import { ExportFigures } from "../src/packages/figures.ts";
+import { claimUnused } from "../src/registry/store.ts";
 import { exportWorker } from "../src/packages/worker.ts";
 import type { MachineServices } from "../src/machines/services.ts";
 import type { Client } from "./support/client.ts";
@@ -16,10 +17,11 @@ import { claimedOperation, endOf, letLeaseRunOut, workUntil } from "./support/dy
 import { createMachine } from "./support/machine-server.ts";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { digestOf, doneLine, FACTS, GB, observedAs, playNode, pushes, putPackage } from "./support/packages.ts";
+import { startRegistryServer } from "./support/oci.ts";
 import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const server = await startRegistryServer({ joinToken: TEST_JOIN_TOKEN });
 const { client, context } = server;
 const { db } = context;
 const node = await playNode(server);
@@ -262,6 +264,9 @@ test("a machine from a package has the digest of its create, and the package's d
   });
   const larger = await client.post("/v1/machines", { source, resources: { diskGb: 9 } });
   assert.equal(larger.json.resources.diskGb, 9);
+  const explained = (await client.post("/v1/nodes/placement", { source })).json;
+  assert.equal(explained.nodeId, "played");
+  assert.equal((await client.post("/v1/nodes/placement", { source: { ...source, reference: "none" } })).status, 404);
   const byDigest = { type: "smolmachine", reference: `${repository}@${digest}` };
   assert.equal((await client.post("/v1/machines", { source: byDigest })).status, 201);
   const foreign = { type: "smolmachine", reference: "ghcr.io/team/base:1" };
@@ -307,6 +312,30 @@ test("a machine that can never start from its package is refused, with nothing l
     (await other.client.post("/v1/machines", { source: { ...wrong, arch: null, reference: "theirs" } })).status,
     201,
   );
+});
+
+test("what a machine was made from that has never run is not swept, and what nothing needs is", async () => {
+  const repository = `${registryNamespace}/swept`;
+  const needed = await putPackage(db, { repository, tag: "latest", content: "needed" });
+  const source = { type: "smolmachine", reference: "swept" };
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  const unneeded = await putPackage(db, { repository, tag: "latest", content: "unneeded" });
+  await putPackage(db, { repository, tag: "latest", content: "newest" });
+  const later = Date.now() + 60_000;
+  const claim = async (): Promise<readonly string[]> =>
+    (await claimUnused(db, { now: later, until: later, idleBefore: later, max: 1000 }))
+      .filter((name) => name.repository === repository)
+      .map(({ digest }) => digest);
+  assert.deepEqual(await claim(), [unneeded]);
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  assert.ok((await claim()).includes(needed));
+});
+
+test("a server without a registry refuses exports, and says what its operator can do", async () => {
+  const plain = await startTestServer({ databaseUrl: server.databaseUrl });
+  const id = await stopped();
+  const refused = await plain.client.withKey(client.key).post(`/v1/machines/${id}/export`);
+  assert.deepEqual([refused.status, /FLOTILLA_REGISTRY/.test(refused.text)], [503, true], refused.text);
 });
 
 test("tenants see their own packages and the library, which operators alone change", async () => {

@@ -16,8 +16,7 @@ import { HOOK_MOMENTS, type MachineHooks } from "@flotilla/contract/hooks";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineHealthCheck } from "@flotilla/contract/link/link";
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
-import { checkReference } from "./image-reference.ts";
-import { fromPackage, type MadeFrom } from "./from-package.ts";
+import { type MadeFrom, madeFrom } from "./from-package.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { generatedName } from "./names.ts";
 import { refuseOverBudget } from "../usage/budget.ts";
@@ -59,7 +58,7 @@ export async function createMachine(services: CreateServices, options: CreateOpt
   const ceilings = await services.ceilingsOf(options.tenantId);
   const secretEnv = secretsOf(request);
   const secretNames = Object.keys(secretEnv);
-  const made = await sourceOf(services, request, options.tenantId);
+  const made = await madeFrom(services, request, options.tenantId);
   const description = {
     ...describe(request, made, { ceilings, portsMax: services.portsPerMachine }),
     health: options.health ?? null,
@@ -244,20 +243,6 @@ function describe(
     disruption: request.disruption ?? "migrate",
     nodeLabels: { ...request.nodeLabels },
   };
-}
-
-/** What the machine is made from. Throws a Refusal when the tenant may not, or it is not there. */
-async function sourceOf(
-  services: CreateServices,
-  { source, resources }: CreateMachineRequest,
-  tenantId: string,
-): Promise<MadeFrom> {
-  const { type, reference } = source;
-  const arch = source.arch ?? null;
-  if (type === "smolmachine")
-    return await fromPackage(services, { reference, arch, diskGb: resources?.diskGb ?? null, tenantId });
-  checkReference(services.registries, reference);
-  return { source: { type, reference, ...(arch === null ? {} : { arch }) }, diskGb: null };
 }
 
 /** The secret variables. Throws if one is also in `env`, or if all variables together are too large. */

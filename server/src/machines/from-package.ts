@@ -1,5 +1,5 @@
 /**
- * What a machine is made from when its source is a package: a tag means the digest that it has at the create.
+ * What a machine is made from: an image, or a package, whose tag means the digest that it has at the create.
  *
  * Always: what can never start is refused here, with nothing left: a package that the tenant may not read or
  * that is not there, one of other processors than any node has, one whose disk is larger than the machine's.
@@ -7,7 +7,7 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
-import type { MachineSource } from "@flotilla/contract/machines";
+import type { CreateMachineRequest, MachineSource } from "@flotilla/contract/machines";
 import { OWN_REGISTRY, parsePackageReference } from "@flotilla/contract/reference";
 import { packageNotFound, packageOf } from "../registry/package-name.ts";
 import type { FoundManifest } from "../registry/registry.ts";
@@ -21,7 +21,23 @@ export interface MadeFrom {
   readonly diskGb: number | null;
 }
 
-export interface PackageWanted {
+type SourceServices = Pick<MachineServices, "nodes" | "registries" | "registry">;
+
+/** What a machine is made from. Throws a Refusal when the tenant may not, or it is not there. */
+export async function madeFrom(
+  services: SourceServices,
+  { source, resources }: Pick<CreateMachineRequest, "source" | "resources">,
+  tenantId: string,
+): Promise<MadeFrom> {
+  const { type, reference } = source;
+  const arch = source.arch ?? null;
+  if (type === "smolmachine")
+    return await fromPackage(services, { reference, arch, diskGb: resources?.diskGb ?? null, tenantId });
+  checkReference(services.registries, reference);
+  return { source: { type, reference, ...(arch === null ? {} : { arch }) }, diskGb: null };
+}
+
+interface PackageWanted {
   readonly reference: string;
   readonly arch: NonNullable<MachineSource["arch"]> | null;
   /** What was asked for; null: nothing. */
@@ -34,10 +50,7 @@ const BYTES_PER_GB = 1024 ** 3;
 /** The smallest disk in GB that has room for a package's. */
 export const diskGbOf = (diskBytes: number): number => Math.max(1, Math.ceil(diskBytes / BYTES_PER_GB));
 
-export async function fromPackage(
-  services: Pick<MachineServices, "nodes" | "registries" | "registry">,
-  wanted: PackageWanted,
-): Promise<MadeFrom> {
+async function fromPackage(services: SourceServices, wanted: PackageWanted): Promise<MadeFrom> {
   const { reference, arch, diskGb, tenantId } = wanted;
   const type = "smolmachine" as const;
   const foreign = foreignOf(reference, tenantId);

@@ -11,6 +11,7 @@ import { refuseOverEgress } from "../usage/egress.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import { isSuspended, readTotals } from "../usage/store.ts";
 import { type Reason, reasonOf } from "./placement-reason.ts";
+import { madeFrom } from "./from-package.ts";
 import { imageHolders, needsImage } from "./placement-request.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -37,14 +38,15 @@ export async function explainMachinePlacement(
 }
 
 /** Explains the placement of a machine that the tenant would create. */
-export function explainPlacement(
-  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl">,
+export async function explainPlacement(
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl" | "registries" | "registry">,
   tenantId: string,
-  { source, resources, network, nodeLabels }: PlacementRequest,
+  request: PlacementRequest,
 ): Promise<PlacementExplanation> {
-  return explained(services, {
+  const { resources, network, nodeLabels } = request;
+  return await explained(services, {
     tenantId,
-    source,
+    source: (await madeFrom(services, request, tenantId)).source,
     network: { mode: network?.mode ?? "open" },
     cpus: resources?.cpus ?? CPUS_DEFAULT,
     memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,

@@ -192,7 +192,7 @@ export function authorityHandlers({
 
 /** The handlers of where new machines are placed. */
 export function placementHandlers(
-  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl">,
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl" | "registries" | "registry">,
 ): HandlersOf<"cordonNode" | "maintainNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
   const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {

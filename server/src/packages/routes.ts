@@ -23,13 +23,14 @@ type Names =
 
 export function packageHandlers(
   services: Pick<MachineServices, "cache" | "context">,
-  registry: Pick<Registry, "find" | "list" | "removeManifest" | "removeTag">,
+  registry: Pick<Registry, "find" | "list" | "removeManifest" | "removeTag" | "requireAvailable">,
 ): HandlersOf<Names> {
   const { context } = services;
   return {
     async exportMachine(request) {
       const { caller, params, query, signal } = request;
       const { tag = null, name = null, includeEnv } = request.body ?? {};
+      registry.requireAvailable();
       const operation = await requestExport(services, {
         ...{ operationId: request.newId("operation"), owner: caller, machineId: params.id, tag, name },
         includesEnv: includeEnv === true,

@@ -5,6 +5,7 @@
  * Always: what is removed is missing for every reader at once; its row stays until the backend has removed it
  * too.
  */
+import { OWN_REGISTRY } from "@flotilla/contract/reference";
 import { type Database, type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { PackageFacts } from "./facts.ts";
@@ -297,7 +298,8 @@ export async function countManifests(db: Queryable, tenantId: string): Promise<n
 
 /**
  * Takes manifests to remove from the backend until then: those that were removed, and those without a tag and
- * without an index that names them, idle since before the instant. Not where a lease is live.
+ * without an index that names them, idle since before the instant. Not where a lease is live, and not what a
+ * machine was made from that has never run.
  */
 export const claimUnused = (
   db: Queryable,
@@ -317,6 +319,9 @@ export const claimUnused = (
         AND NOT EXISTS (SELECT FROM registry_children c WHERE c.repository = m.repository AND c.child = m.digest)
         AND NOT EXISTS (SELECT FROM registry_leases l
           WHERE l.repository = m.repository AND l.expires_at >= ${instantOf(now)}::timestamptz)
+        AND (m.removed_at IS NOT NULL OR NOT EXISTS (SELECT FROM machines o
+          WHERE o.source ->> 'pulledAs' = ${OWN_REGISTRY} || '/' || m.repository || '@' || m.digest
+            AND o.deleted_at IS NULL AND NOT o.has_run))
       ORDER BY m.idle_since LIMIT ${max} FOR UPDATE SKIP LOCKED) AS unused
     WHERE u.repository = unused.repository AND u.digest = unused.digest
     RETURNING u.repository, u.digest`);

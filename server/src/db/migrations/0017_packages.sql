@@ -31,6 +31,9 @@ BEGIN
   END IF;
 END $$;
 
+-- Machines from packages that have not run yet keep the package, also when it has no tag any more.
+CREATE INDEX machines_of_packages ON machines ((source ->> 'pulledAs')) WHERE source ->> 'pulledAs' IS NOT NULL;
+
 -- What a tenant's packages take, in bytes: each blob and manifest once. What was uploaded and that no
 -- manifest names is not a package yet.
 CREATE FUNCTION package_bytes(tenant text) RETURNS bigint LANGUAGE sql STABLE AS $$
