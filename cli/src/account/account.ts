@@ -22,6 +22,7 @@ export async function run(call: Call): Promise<void> {
       sizes(account.effectiveMaxTotalCpus, account.effectiveMaxTotalMemoryMb, account.effectiveMaxTotalDiskGb),
     ],
     ["egress", egress(account)],
+    ["packages", packages(account)],
     ["budget", budget(account)],
     ["credit", account.prepaidCreditMicros === 0 ? null : renderMicros(account.prepaidCreditMicros)],
   ]);
@@ -35,6 +36,11 @@ const machines = ({ effectiveMaxMachines, plan }: AccountInfo): string =>
 function egress({ plan, periodUsage }: AccountInfo): string | null {
   const max = plan?.maxEgressGb ?? null;
   return max === null ? null : `at most ${max} GB a month, ${periodUsage.egressGb.toFixed(3)} sent`;
+}
+
+function packages({ plan }: AccountInfo): string | null {
+  const max = plan?.maxPackageGb ?? null;
+  return max === null ? null : `at most ${max} GB`;
 }
 
 const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>

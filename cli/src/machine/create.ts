@@ -68,7 +68,7 @@ export function createRequest(
   const hasResources = Object.values(resources).some((value) => value !== undefined);
   const network = networkRequest(options);
   return {
-    source: { type: options.package === true ? "smolmachine" : "image", reference: image },
+    source: { type: isPackage(image, options) ? "smolmachine" : "image", reference: image },
     ...(options.name === undefined ? {} : { name: options.name }),
     ...(hasResources ? { resources } : {}),
     ...(network === undefined ? {} : { network }),
@@ -88,6 +88,10 @@ export function createRequest(
     ...(options.port === undefined ? {} : { ports: options.port.map((port) => ({ port })) }),
   };
 }
+
+/** `machine export` prints references of this form, and no registry of images has such names. */
+const isPackage = (reference: string, options: CreateOptions): boolean =>
+  options.package === true || reference.startsWith("tenants/");
 
 const hooksOf = (lines: Readonly<Record<string, string>>): CreateMachineRequest["hooks"] =>
   Object.fromEntries(Object.entries(lines).map(([moment, line]) => [moment, { command: ["sh", "-c", line] }]));

@@ -47,7 +47,7 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
     ["digest", digest],
     ["kind", typeof manifest["artifactType"] === "string" ? manifest["artifactType"] : null],
     ["size", `${renderBytes(blobs.reduce((sum, { size }) => sum + size, 0))} in ${blobs.length} parts`],
-    ["disk", Number.isNaN(diskBytes) ? null : renderBytes(diskBytes)],
+    ["disk", Number.isNaN(diskBytes) ? null : `${Math.ceil(diskBytes / 2 ** 30)} GB`],
     ["architecture", annotations["dev.flotilla.architecture"] ?? config.architecture ?? null],
     ["made from", annotations["dev.flotilla.image"] ?? null],
     ["machine", annotations["dev.flotilla.machine"] ?? null],
