@@ -81,6 +81,8 @@ export class Cluster {
     this.#settings = {
       ...readSettings([]),
       dataDirectory: `${ROOT}/server`,
+      // Its process would be a real one, in real time.
+      registry: "none",
       joinToken: JOIN_TOKEN,
       cpuOvercommit: 1,
       memoryOvercommit: null,
