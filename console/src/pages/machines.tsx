@@ -52,7 +52,7 @@ const COLUMNS: readonly Column<MachineInfo>[] = [
     by: ({ nodeId }) => nodeId ?? "",
     isWide: true,
   },
-  { name: "Created", show: ({ createdAt }) => <Time at={createdAt} />, by: ({ createdAt }) => createdAt },
+  { name: "Created", show: ({ createdAt }) => <Time at={createdAt} />, by: ({ createdAt }) => createdAt, isWide: true },
 ];
 
 function Labels({ labels }: Pick<MachineInfo, "labels">) {
