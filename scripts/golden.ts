@@ -10,6 +10,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { generateLink } from "./generate-link.ts";
+import { generatePythonErrors, generatePythonMethods, generatePythonTypes } from "./generate-python.ts";
 import { generateAdvice, generateSdk } from "./generate-sdk.ts";
 import { renderConfiguration } from "./render-configuration.ts";
 import { renderEndpoints } from "./render-endpoints.ts";
@@ -25,6 +26,9 @@ const golden = new Map<string, string>([
   ["docs/configuration.md", renderConfiguration()],
   ["docs/endpoints.md", renderEndpoints()],
   ["docs/states.md", renderStates()],
+  ["sdk-python/flotilla/_methods.py", generatePythonMethods()],
+  ["sdk-python/flotilla/errors.py", generatePythonErrors()],
+  ["sdk-python/flotilla/types.py", generatePythonTypes()],
   ["sdk/src/advice.ts", generateAdvice()],
   ["sdk/src/generated.ts", generateSdk()],
 ]);
