@@ -399,6 +399,82 @@ class Methods:
         )
         self._call(call, Options(timeout, headers))
 
+    def create_console_link(
+        self,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ConsoleLink:
+        """Make a link that signs one browser in to the console, as the calling key; valid once, for
+        ten minutes.
+
+        `POST /v1/console/links`.
+        """
+        call = Call(
+            "POST",
+            "/v1/console/links",
+        )
+        return cast("t.ConsoleLink", self._call(call, Options(timeout, headers, idempotency_key)))
+
+    def open_console_link(
+        self,
+        body: t.OpenConsoleLinkRequest,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ConsoleSession:
+        """Sign a browser in with the token of a one-time link.
+
+        The answer sets an `HttpOnly` cookie, which counts only in requests of the console's own
+        pages.
+
+        `POST /v1/console/sessions/link`.
+        """
+        call = Call(
+            "POST",
+            "/v1/console/sessions/link",
+            json=body,
+        )
+        return cast("t.ConsoleSession", self._call(call, Options(timeout, headers, idempotency_key)))
+
+    def create_console_session(
+        self,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ConsoleSession:
+        """Sign a browser in as the calling key.
+
+        The answer sets an `HttpOnly` cookie, which counts only in requests of the console's own
+        pages.
+
+        `POST /v1/console/sessions`.
+        """
+        call = Call(
+            "POST",
+            "/v1/console/sessions",
+        )
+        return cast("t.ConsoleSession", self._call(call, Options(timeout, headers, idempotency_key)))
+
+    def delete_console_session(
+        self,
+        *,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """Sign the calling browser out; what it has open ends.
+
+        `DELETE /v1/console/session`.
+        """
+        call = Call(
+            "DELETE",
+            "/v1/console/session",
+        )
+        self._call(call, Options(timeout, headers))
+
     def list_audit(
         self,
         *,
@@ -1617,45 +1693,6 @@ class Methods:
         )
         return cast("t.LeaseInfo", self._call(call, Options(timeout, headers, idempotency_key)))
 
-    def export_machine(
-        self,
-        id: str,
-        body: Optional[t.ExportMachineRequest] = None,
-        *,
-        idempotency_key: Optional[str] = None,
-        timeout: Optional[float] = None,
-        headers: Optional[Dict[str, str]] = None,
-    ) -> t.ExportResponse:
-        """Package a stopped machine's disk as an artifact of the registry.
-
-        `POST /v1/machines/{id}/export`. Needs scope machine:create.
-        """
-        call = Call(
-            "POST",
-            f"/v1/machines/{segment(id)}/export",
-            json=body,
-        )
-        return cast("t.ExportResponse", self._call(call, Options(timeout, headers, idempotency_key)))
-
-    def register_package(
-        self,
-        body: t.RegisterPackageRequest,
-        *,
-        idempotency_key: Optional[str] = None,
-        timeout: Optional[float] = None,
-        headers: Optional[Dict[str, str]] = None,
-    ) -> t.RegisterPackageAnswer:
-        """Record a packaged machine that was pushed to the registry.
-
-        `POST /v1/registry/machines`. Needs scope machine:create.
-        """
-        call = Call(
-            "POST",
-            "/v1/registry/machines",
-            json=body,
-        )
-        return cast("t.RegisterPackageAnswer", self._call(call, Options(timeout, headers, idempotency_key)))
-
     def create_checkpoint(
         self,
         id: str,
@@ -1934,6 +1971,124 @@ class Methods:
             "/v1/registry/collections",
         )
         return cast("t.Operation", self._call(call, Options(timeout, headers, idempotency_key)))
+
+    def export_machine(
+        self,
+        id: str,
+        body: Optional[t.ExportRequest] = None,
+        *,
+        detach: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ExportResponse | t.Operation:
+        """Package a stopped machine's disk as an artifact of the registry.
+
+        A start of the machine ends the export. An unchanged disk has the same digest, and only what
+        changed is sent. Answers 202 with the operation when the export takes longer than 30 s; an
+        equal request finds an export that runs.
+
+        `POST /v1/machines/{id}/export`. Needs scope machine:create.
+        """
+        call = Call(
+            "POST",
+            f"/v1/machines/{segment(id)}/export",
+            json=body,
+            query={"detach": detach},
+        )
+        return cast("t.ExportResponse | t.Operation", self._call(call, Options(timeout, headers, idempotency_key)))
+
+    def list_packages(
+        self,
+        *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> List[t.PackageInfo]:
+        """List the tenant's packages and those of the library, by name, the newest first.
+
+        `GET /v1/packages`. Needs scope machine:read.
+        """
+        call = Call(
+            "GET",
+            "/v1/packages",
+            query={"limit": limit, "cursor": cursor},
+        )
+        return cast("List[t.PackageInfo]", self._call(call, Options(timeout, headers)))
+
+    def delete_package(
+        self,
+        *,
+        reference: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """Delete a tag, or with a digest the package and all of its tags.
+
+        Layers that other packages share stay. Machines that were started from it keep their disks.
+
+        `DELETE /v1/packages`. Needs scope machine:delete.
+        """
+        call = Call(
+            "DELETE",
+            "/v1/packages",
+            query={"reference": reference},
+        )
+        self._call(call, Options(timeout, headers))
+
+    def list_package_retention(
+        self,
+        *,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> List[t.PackageRetention]:
+        """List how many tags of which packages are kept.
+
+        `GET /v1/packages/retention`. Needs scope machine:read.
+        """
+        call = Call(
+            "GET",
+            "/v1/packages/retention",
+        )
+        return cast("List[t.PackageRetention]", self._call(call, Options(timeout, headers)))
+
+    def set_package_retention(
+        self,
+        body: t.SetPackageRetentionRequest,
+        *,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.PackageRetention:
+        """Keep only the newest tags of a package; older ones are deleted when a newer one is set.
+
+        `PUT /v1/packages/retention`. Needs scope machine:delete.
+        """
+        call = Call(
+            "PUT",
+            "/v1/packages/retention",
+            json=body,
+        )
+        return cast("t.PackageRetention", self._call(call, Options(timeout, headers)))
+
+    def register_package(
+        self,
+        body: t.RegisterPackageRequest,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.RegisterPackageAnswer:
+        """Check that a package that was pushed to the registry is there.
+
+        `POST /v1/registry/machines`. Needs scope machine:create.
+        """
+        call = Call(
+            "POST",
+            "/v1/registry/machines",
+            json=body,
+        )
+        return cast("t.RegisterPackageAnswer", self._call(call, Options(timeout, headers, idempotency_key)))
 
     def list_apps(
         self,
@@ -3535,6 +3690,82 @@ class AsyncMethods:
         )
         await self._call(call, Options(timeout, headers))
 
+    async def create_console_link(
+        self,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ConsoleLink:
+        """Make a link that signs one browser in to the console, as the calling key; valid once, for
+        ten minutes.
+
+        `POST /v1/console/links`.
+        """
+        call = Call(
+            "POST",
+            "/v1/console/links",
+        )
+        return cast("t.ConsoleLink", await self._call(call, Options(timeout, headers, idempotency_key)))
+
+    async def open_console_link(
+        self,
+        body: t.OpenConsoleLinkRequest,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ConsoleSession:
+        """Sign a browser in with the token of a one-time link.
+
+        The answer sets an `HttpOnly` cookie, which counts only in requests of the console's own
+        pages.
+
+        `POST /v1/console/sessions/link`.
+        """
+        call = Call(
+            "POST",
+            "/v1/console/sessions/link",
+            json=body,
+        )
+        return cast("t.ConsoleSession", await self._call(call, Options(timeout, headers, idempotency_key)))
+
+    async def create_console_session(
+        self,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ConsoleSession:
+        """Sign a browser in as the calling key.
+
+        The answer sets an `HttpOnly` cookie, which counts only in requests of the console's own
+        pages.
+
+        `POST /v1/console/sessions`.
+        """
+        call = Call(
+            "POST",
+            "/v1/console/sessions",
+        )
+        return cast("t.ConsoleSession", await self._call(call, Options(timeout, headers, idempotency_key)))
+
+    async def delete_console_session(
+        self,
+        *,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """Sign the calling browser out; what it has open ends.
+
+        `DELETE /v1/console/session`.
+        """
+        call = Call(
+            "DELETE",
+            "/v1/console/session",
+        )
+        await self._call(call, Options(timeout, headers))
+
     async def list_audit(
         self,
         *,
@@ -4753,45 +4984,6 @@ class AsyncMethods:
         )
         return cast("t.LeaseInfo", await self._call(call, Options(timeout, headers, idempotency_key)))
 
-    async def export_machine(
-        self,
-        id: str,
-        body: Optional[t.ExportMachineRequest] = None,
-        *,
-        idempotency_key: Optional[str] = None,
-        timeout: Optional[float] = None,
-        headers: Optional[Dict[str, str]] = None,
-    ) -> t.ExportResponse:
-        """Package a stopped machine's disk as an artifact of the registry.
-
-        `POST /v1/machines/{id}/export`. Needs scope machine:create.
-        """
-        call = Call(
-            "POST",
-            f"/v1/machines/{segment(id)}/export",
-            json=body,
-        )
-        return cast("t.ExportResponse", await self._call(call, Options(timeout, headers, idempotency_key)))
-
-    async def register_package(
-        self,
-        body: t.RegisterPackageRequest,
-        *,
-        idempotency_key: Optional[str] = None,
-        timeout: Optional[float] = None,
-        headers: Optional[Dict[str, str]] = None,
-    ) -> t.RegisterPackageAnswer:
-        """Record a packaged machine that was pushed to the registry.
-
-        `POST /v1/registry/machines`. Needs scope machine:create.
-        """
-        call = Call(
-            "POST",
-            "/v1/registry/machines",
-            json=body,
-        )
-        return cast("t.RegisterPackageAnswer", await self._call(call, Options(timeout, headers, idempotency_key)))
-
     async def create_checkpoint(
         self,
         id: str,
@@ -5070,6 +5262,124 @@ class AsyncMethods:
             "/v1/registry/collections",
         )
         return cast("t.Operation", await self._call(call, Options(timeout, headers, idempotency_key)))
+
+    async def export_machine(
+        self,
+        id: str,
+        body: Optional[t.ExportRequest] = None,
+        *,
+        detach: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.ExportResponse | t.Operation:
+        """Package a stopped machine's disk as an artifact of the registry.
+
+        A start of the machine ends the export. An unchanged disk has the same digest, and only what
+        changed is sent. Answers 202 with the operation when the export takes longer than 30 s; an
+        equal request finds an export that runs.
+
+        `POST /v1/machines/{id}/export`. Needs scope machine:create.
+        """
+        call = Call(
+            "POST",
+            f"/v1/machines/{segment(id)}/export",
+            json=body,
+            query={"detach": detach},
+        )
+        return cast("t.ExportResponse | t.Operation", await self._call(call, Options(timeout, headers, idempotency_key)))
+
+    async def list_packages(
+        self,
+        *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> List[t.PackageInfo]:
+        """List the tenant's packages and those of the library, by name, the newest first.
+
+        `GET /v1/packages`. Needs scope machine:read.
+        """
+        call = Call(
+            "GET",
+            "/v1/packages",
+            query={"limit": limit, "cursor": cursor},
+        )
+        return cast("List[t.PackageInfo]", await self._call(call, Options(timeout, headers)))
+
+    async def delete_package(
+        self,
+        *,
+        reference: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """Delete a tag, or with a digest the package and all of its tags.
+
+        Layers that other packages share stay. Machines that were started from it keep their disks.
+
+        `DELETE /v1/packages`. Needs scope machine:delete.
+        """
+        call = Call(
+            "DELETE",
+            "/v1/packages",
+            query={"reference": reference},
+        )
+        await self._call(call, Options(timeout, headers))
+
+    async def list_package_retention(
+        self,
+        *,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> List[t.PackageRetention]:
+        """List how many tags of which packages are kept.
+
+        `GET /v1/packages/retention`. Needs scope machine:read.
+        """
+        call = Call(
+            "GET",
+            "/v1/packages/retention",
+        )
+        return cast("List[t.PackageRetention]", await self._call(call, Options(timeout, headers)))
+
+    async def set_package_retention(
+        self,
+        body: t.SetPackageRetentionRequest,
+        *,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.PackageRetention:
+        """Keep only the newest tags of a package; older ones are deleted when a newer one is set.
+
+        `PUT /v1/packages/retention`. Needs scope machine:delete.
+        """
+        call = Call(
+            "PUT",
+            "/v1/packages/retention",
+            json=body,
+        )
+        return cast("t.PackageRetention", await self._call(call, Options(timeout, headers)))
+
+    async def register_package(
+        self,
+        body: t.RegisterPackageRequest,
+        *,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Dict[str, str]] = None,
+    ) -> t.RegisterPackageAnswer:
+        """Check that a package that was pushed to the registry is there.
+
+        `POST /v1/registry/machines`. Needs scope machine:create.
+        """
+        call = Call(
+            "POST",
+            "/v1/registry/machines",
+            json=body,
+        )
+        return cast("t.RegisterPackageAnswer", await self._call(call, Options(timeout, headers, idempotency_key)))
 
     async def list_apps(
         self,

@@ -432,6 +432,18 @@ class ConnectToken(TypedDict):
     machineId: str
 
 
+class ConsoleLink(TypedDict):
+    # to be appended to the server's address; opened once, it signs a browser in
+    path: str
+    # RFC 3339, UTC, with milliseconds
+    expiresAt: str
+
+
+class ConsoleSession(TypedDict):
+    # RFC 3339, UTC, with milliseconds
+    expiresAt: str
+
+
 class CostBreakdown(TypedDict):
     cpuMicros: int
     memoryMicros: int
@@ -631,6 +643,11 @@ class DeleteImageQuery(_DeleteImageQuery, total=False):
 
 class DeleteMachineQuery(TypedDict, total=False):
     includeUsage: bool
+
+
+class DeletePackageQuery(TypedDict):
+    # such as `web:1` or `web@sha256:…`
+    reference: str
 
 
 class DeployPlan(TypedDict):
@@ -860,13 +877,26 @@ class ExplainMachinePlacementQuery(TypedDict):
     machineId: str
 
 
-class ExportMachineRequest(TypedDict, total=False):
+class ExportMachineQuery(TypedDict, total=False):
+    # answer 202 immediately, with the operation
+    detach: bool
+
+
+class ExportRequest(TypedDict, total=False):
+    # default: latest
     tag: str | None
+    # of the package, such as `web`; default: the machine's name, in lower case
+    name: str | None
+    # whether the machine's environment is in the package; never what is in its secret variables
+    includeEnv: bool | None
 
 
 class ExportResponse(TypedDict):
+    # such as `tenants/<your tenant>/web:latest`
     reference: str
+    # of the manifest; the same for the same disk
     digest: str
+    # of all layers, as they are stored
     sizeBytes: int
     platforms: List[str]
 
@@ -1732,6 +1762,10 @@ class NodeInfo(TypedDict):
     pressure: NodeInfoPressure | None
 
 
+class OpenConsoleLinkRequest(TypedDict):
+    token: str
+
+
 class OpenTerminalQuery(TypedDict, total=False):
     cmd: str
     command: str
@@ -1783,6 +1817,44 @@ class _OperationStep(TypedDict):
 class OperationStep(_OperationStep, total=False):
     # of a move or a branch: how long the machine did not run, by its nodes' clocks
     downtimeMs: int
+    # of an export: the package
+    reference: str
+    # of an export: of the manifest
+    digest: str
+    # of an export: of all layers
+    sizeBytes: int
+    # of an export: of the layers that the registry did not have
+    sentBytes: int
+    # of an export
+    platforms: List[str]
+
+
+class PackageInfo(TypedDict):
+    # with the newest tag
+    reference: str
+    digest: str
+    # the newest first
+    tags: List[str]
+    # of all that it needs, also of what other packages share with it
+    sizeBytes: int
+    # the smallest disk of a machine from it; null: it is not a machine's disk
+    diskGb: int | None
+    architecture: str | None
+    # what the machine was made from
+    image: str | None
+    imageDigest: str | None
+    # the machine whose disk it is; it may be gone
+    machineId: str | None
+    # RFC 3339, UTC, with milliseconds
+    createdAt: str
+    # when its newest tag was set
+    updatedAt: str
+
+
+class PackageRetention(TypedDict):
+    name: str
+    # how many tags are kept, the newest; null: all
+    keepLast: int | None
 
 
 class PageQuery(TypedDict, total=False):
@@ -2283,6 +2355,13 @@ class ServerLoops(TypedDict):
     serverId: str
     host: str
     loops: List[LoopStatus]
+
+
+class SetPackageRetentionRequest(TypedDict):
+    # such as `web` or `library/tools`
+    name: str
+    # null: all
+    keepLast: int | None
 
 
 class ShareInfo(TypedDict):
