@@ -73,7 +73,7 @@ function faultsOf(draft: Draft, names: ReadonlySet<string>, account: AccountInfo
   check("name", names.has(draft.name), "another machine has this name");
   const { cpus, memoryMb: memory } = sizeOf(draft);
   check("cpus", !Number.isInteger(cpus) || cpus < 1, "a whole number from 1 on");
-  check("memoryMb", !Number.isInteger(memory) || memory < 64, "a whole number of MB, at least 64");
+  check("memoryMb", !Number.isInteger(memory) || memory < 128, "a whole number of MB, at least 128");
   if (account !== undefined) {
     check("cpus", cpus > account.effectiveMaxCpus, `the plan allows ${account.effectiveMaxCpus}`);
     check("memoryMb", memory > account.effectiveMaxMemoryMb, `the plan allows ${account.effectiveMaxMemoryMb} MB`);
@@ -226,7 +226,7 @@ export function CreateMachinePage() {
           <Field
             label="Memory (MB)"
             type="number"
-            min={64}
+            min={128}
             step={64}
             placeholder={String(MEMORY_MB_DEFAULT)}
             value={draft.memoryMb}

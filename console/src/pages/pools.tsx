@@ -161,7 +161,7 @@ function Make({ isOpen, onClose }: { readonly isOpen: boolean; readonly onClose:
           <Field
             label="Memory (MB)"
             type="number"
-            min={64}
+            min={128}
             placeholder="default"
             value={draft.memoryMb}
             onChange={(event) => setDraft({ ...draft, memoryMb: event.target.value })}
