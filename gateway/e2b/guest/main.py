@@ -9,32 +9,30 @@ It keeps nothing on disk. One that ends is started again by the gateway's next r
 the commands before.
 """
 
-import hmac
 import json
 import os
 import socket
 import sys
 import threading
+from _operator import _compare_digest as is_same
 
-import content
-import ports
 from http1 import Broken, Request
-from processes import Processes
-from rpc import Rpc
 
 HEAD_SECONDS = 30
 CODE_PORT = "49999"
+PORT = "x-flotilla-port"
 
 
 class Helper:
     def __init__(self, token, environment):
         self._token = token.encode()
         self._environment = environment
-        self._processes = Processes(environment)
-        self._rpc = Rpc(self._processes)
+        self._lock = threading.Lock()
+        self._loaded = None
         self._code = None
 
     def serve(self, listener):
+        threading.Thread(target=self._load, daemon=True).start()
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
@@ -53,17 +51,21 @@ class Helper:
 
     def _route(self, request):
         given = request.headers.get("x-flotilla-token", "").encode("latin-1")
-        if self._token and not hmac.compare_digest(given, self._token):
+        if self._token and not is_same(given, self._token):
             return request.answer_json(401, {"code": 401, "message": "not the gateway of this machine"})
-        port = request.headers.get(ports.PORT)
+        port = request.headers.get(PORT)
         if port == CODE_PORT:
             return self._code_of(request)
         if port is not None:
+            import ports
+
             return ports.answer(request)
         user = request.headers.get("x-flotilla-user", "")
         if request.path == "/health":
             return request.answer(204, "", b"")
         if request.path == "/files":
+            import content
+
             return content.answer(request, request.query.get("username") or user)
         if request.path == "/envs":
             return request.answer_json(200, self._environment)
@@ -75,8 +77,18 @@ class Helper:
 
             return request.answer_json(200, metrics.sample())
         if request.method == "POST" and request.path.count("/") == 2:
-            return self._rpc.answer(request, user)
+            return self._load().answer(request, user)
         return request.answer_json(404, {"code": 404, "message": "no such path"})
+
+    def _load(self):
+        """The services, loaded while the first request is on its way, so that the sandbox is there sooner."""
+        with self._lock:
+            if self._loaded is None:
+                from processes import Processes
+                from rpc import Rpc
+
+                self._loaded = Rpc(Processes(self._environment))
+        return self._loaded
 
     def _code_of(self, request):
         if self._code is None:
@@ -94,12 +106,16 @@ def listen(port):
     return listener
 
 
-if __name__ == "__main__":
-    given = json.loads(sys.stdin.buffer.read())
-    listening = listen(int(given["port"]))
-    # A command of a caller finds none of it.
+def serve(given, listener):
+    """Serves for ever. Neither output nor input of its caller stays open."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.write(1, b"listening\n")
     os.dup2(null, 1)
-    Helper(given["token"], given["environment"]).serve(listening)
+    Helper(given["token"], given["environment"]).serve(listener)
+
+
+if __name__ == "__main__":
+    request = json.loads(sys.stdin.buffer.read())
+    listening = listen(int(request["port"]))
+    os.write(1, b"listening\n")
+    serve(request, listening)

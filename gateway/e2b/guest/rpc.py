@@ -11,7 +11,6 @@ import struct
 import threading
 import time
 
-import filesystem
 import users
 from faults import Fault
 
@@ -30,11 +29,11 @@ class Rpc:
             "process.Process/SendInput": self._send_input,
             "process.Process/SendSignal": self._send_signal,
             "process.Process/CloseStdin": self._close_input,
-            "filesystem.Filesystem/Stat": filesystem.get,
-            "filesystem.Filesystem/ListDir": filesystem.list_directory,
-            "filesystem.Filesystem/MakeDir": filesystem.make_directory,
-            "filesystem.Filesystem/Move": filesystem.move,
-            "filesystem.Filesystem/Remove": filesystem.remove,
+            "filesystem.Filesystem/Stat": lambda *call: files().get(*call),
+            "filesystem.Filesystem/ListDir": lambda *call: files().list_directory(*call),
+            "filesystem.Filesystem/MakeDir": lambda *call: files().make_directory(*call),
+            "filesystem.Filesystem/Move": lambda *call: files().move(*call),
+            "filesystem.Filesystem/Remove": lambda *call: files().remove(*call),
             "filesystem.Filesystem/CreateWatcher": lambda *call: self._watching().create(*call),
             "filesystem.Filesystem/GetWatcherEvents": lambda *call: self._watching().events(*call),
             "filesystem.Filesystem/RemoveWatcher": lambda *call: self._watching().remove(*call),
@@ -168,6 +167,13 @@ class Rpc:
                     request.chunk(envelope(0, {"keepalive": {}}))
         finally:
             watch.close()
+
+
+def files():
+    # Loaded when first needed, as watching.
+    import filesystem
+
+    return filesystem
 
 
 def parse(data):
