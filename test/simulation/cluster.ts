@@ -65,7 +65,9 @@ export class Cluster {
   readonly #settings: ServerSettings;
   readonly #making = new Set<string>();
   readonly #serversAheadMs = new Map<string, number>();
-  #serversApartMs = 0;
+  /** The right time is 0. */
+  #aheadMsMost = 0;
+  #aheadMsLeast = 0;
 
   constructor(seed: number, real: RealDatabase, { nodes }: { readonly nodes: number }) {
     const world = new World(seed);
@@ -100,7 +102,7 @@ export class Cluster {
     this.replacing = new Replacing({
       world,
       runsOn: (machineId) => this.running.flatMap((vm) => (vm.machineId === machineId ? [vm.node] : [])),
-      serversApartMs: () => this.#serversApartMs,
+      serversApartMs: () => this.serversApartMs,
       isOperator: (server) => (this.operators.get(server) ?? 0) > 0,
     });
     this.databases.onNotice = (notice, server) => this.replacing.notice(notice, server);
@@ -110,9 +112,9 @@ export class Cluster {
     return [...this.servers.values()].filter(({ program }) => program.isAlive);
   }
 
-  /** How far the clocks of two servers have been apart at most, and each from the right time. */
+  /** How far two clocks of servers have been apart at most, also one from itself before it was set. */
   get serversApartMs(): number {
-    return this.#serversApartMs;
+    return this.#aheadMsMost - this.#aheadMsLeast;
   }
 
   /** The clock of a server's host is set, whether the server runs or not. */
@@ -120,8 +122,8 @@ export class Cluster {
     this.#serversAheadMs.set(name, aheadMs);
     const program = this.servers.get(name)?.program;
     if (program !== undefined) program.clockAheadMs = aheadMs;
-    const known = [0, ...this.#serversAheadMs.values()];
-    this.#serversApartMs = Math.max(this.#serversApartMs, Math.max(...known) - Math.min(...known));
+    this.#aheadMsMost = Math.max(this.#aheadMsMost, aheadMs);
+    this.#aheadMsLeast = Math.min(this.#aheadMsLeast, aheadMs);
   }
 
   startServer(name: string): void {
