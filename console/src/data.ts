@@ -39,7 +39,11 @@ function nextCursor(headers: Headers): string | null {
 
 export const machinesQuery = queryOptions({
   queryKey: ["machines"],
-  queryFn: ({ signal }) => {
+  // Comparing 10,000 machines with those of before takes longer than a frame.
+  structuralSharing: false,
+  // Without its signal: a read that ended with the page that began it would leave a part of the list for all.
+  queryFn: () => {
+    const { signal } = new AbortController();
     const isFirst = queries.getQueryData(["machines"]) === undefined;
     const show = (items: readonly MachineInfo[]): void => void queries.setQueryData(["machines"], items);
     return readAll<MachineInfo>((options) => api.listMachines(options), signal, isFirst ? show : undefined);

@@ -121,6 +121,23 @@ test("every page has no violation of axe, in dark, light and on a phone, and pri
   assert.deepEqual(found, []);
 });
 
+test("a list of several pages is read whole, also when the page that began to read it is left", async () => {
+  const count = 2_100;
+  await Promise.all(
+    Array.from({ length: 12 }, async (_, first) => {
+      const resources = { cpus: 1, memoryMb: 128, diskGb: 1 };
+      for (let at = first; at < count; at += 12) await machine(`many-${at}`, { resources });
+    }),
+  );
+  await using opened = await openConsole(flotilla);
+  const { page } = opened;
+  // The overview has begun to read them.
+  await page.getByRole("link", { name: "Machines" }).click();
+  await page.getByLabel("Filter").fill("many-");
+  await page.getByText(/^(2100 of \d+|2,100 machines)$/).waitFor();
+  opened.check();
+});
+
 test("a key sees only what it may do", async () => {
   const { key } = (await client.post("/v1/apikeys", { scopes: ["machine:read"] })).json;
   const id = await machine("read-only");
