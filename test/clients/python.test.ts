@@ -111,6 +111,12 @@ test("against a real server", async (t) => {
     assert.equal(String((await up.cli("machine", "ls")).output), "");
   });
 
+  await t.test("its program for agents runs as printed", async () => {
+    const page = readFileSync(path.join(root, "docs/agents.md"), "utf8");
+    const [, program = ""] = /```python\n([^]*?)```/.exec(page) ?? [];
+    assert.equal(await python(["-c", program], up.environment), "hello\n\n");
+  });
+
   await t.test("the quick start of its page runs as printed", async () => {
     const page = readFileSync(path.join(root, "sdk-python/README.md"), "utf8");
     const [, program = ""] = /```python\n([^]*?)```/.exec(page) ?? [];

@@ -12,6 +12,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
+import { makeDirectory, startUp } from "../../cli/test/run-up.ts";
 import { packSdk } from "../../scripts/pack-sdk.ts";
 import { replyJson, startPeer } from "../../sdk/test/peer.ts";
 
@@ -104,6 +105,17 @@ test("a project of a browser compiles without a type of Node", async () => {
   const lib = ["es2023", "esnext.disposable", "dom", "dom.iterable"];
   const source = `import { ${NAMES} } from "@flotilla/sdk";${STORY}void story(location.href);\n`;
   await compile("browser.mts", source, { lib, types: [], module: "esnext", moduleResolution: "bundler" });
+});
+
+test("the program for agents compiles and runs as printed, against a real server", async (t) => {
+  const page = await readFile(path.join(root, "docs/agents.md"), "utf8");
+  const [, program = ""] = /```ts\n([^]*?)```/.exec(page) ?? [];
+  const up = await startUp(t, makeDirectory(t));
+  await compile("agents.mts", program, NODE);
+  const env = { PATH: process.env["PATH"], ...up.environment };
+  const { stdout } = await run(process.execPath, [path.join(project, "agents.mjs")], { env });
+  assert.equal(stdout, "hello\n\n");
+  assert.equal(String((await up.cli("machine", "ls")).output), "");
 });
 
 test("a part of the package is imported alone, and marked as free of side effects for bundlers", async () => {

@@ -1,6 +1,7 @@
 /**
- * Every relative link in every Markdown file of the repository leads to an existing file or folder, and to a
- * heading where it names one; no link names a line, because lines move. Comments name existing files too.
+ * Every relative link in every Markdown file of the repository, and in llms.txt, leads to an existing file or
+ * folder, and to a heading where it names one; no link names a line, because lines move. Comments name
+ * existing files too.
  */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, statSync } from "node:fs";
@@ -9,7 +10,7 @@ import { test } from "node:test";
 import { readTree } from "../../scripts/tidy/tree.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
-const pages = [...readTree(ROOT).files].filter(([file]) => file.endsWith(".md"));
+const pages = [...readTree(ROOT).files].filter(([file]) => file.endsWith(".md") || file === "llms.txt");
 
 test("there are pages to check, including the README", () => {
   assert.ok(pages.some(([file]) => file === "README.md"));
