@@ -7,6 +7,7 @@
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import {
   cpSync,
   existsSync,
@@ -46,6 +47,8 @@ const FAKES = {
     waits ci; mkdir -p node_modules; : >node_modules/.package-lock.json`,
 };
 
+const PACKAGE_LOCK = "{}";
+
 function makeCheckout(t: TestContext) {
   const directory = mkdtempSync(join(tmpdir(), "flotilla-setup-stop-"));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
@@ -55,11 +58,16 @@ function makeCheckout(t: TestContext) {
     string,
     string,
   ];
-  for (const path of [root, fakes, join(state, "slow"), join(cache, "images")]) mkdirSync(path, { recursive: true });
+  const dist = join(root, "console", "dist");
+  const made = [root, fakes, join(state, "slow"), join(cache, "images"), dist, join(root, "sdk", "src")];
+  for (const path of made) mkdirSync(path, { recursive: true });
   cpSync(join(ROOT, "scripts"), join(root, "scripts"), { recursive: true });
   symlinkSync(join(ROOT, "guest"), join(root, "guest"));
   writeFileSync(join(root, "package.json"), '{"scripts":{"start":"exec sh scripts/start"}}');
-  writeFileSync(join(root, "package-lock.json"), "{}");
+  writeFileSync(join(root, "package-lock.json"), PACKAGE_LOCK);
+  // Its console has no sources, so its key is that of the libraries' versions.
+  const key = createHash("sha256").update(PACKAGE_LOCK).digest("hex").slice(0, 16);
+  writeFileSync(join(dist, "built-from"), `${key}\n`);
   writeFileSync(join(root, "flotilla"), '#!/bin/sh\necho "flotilla: $*"\n', { mode: 0o755 });
   const real =
     process.env["FLOTILLA_CACHE_DIR"] ?? join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "flotilla");

@@ -27,6 +27,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   events: "What happened to the tenant's machines, including deleted ones",
   webhooks: "Addresses that receive the tenant's events",
   operations: "Long work, step by step",
+  console: "Sign-in of browsers to the console",
   plans: "Ceilings and rates of tenants",
   pools: "Started machines that wait to be claimed",
   tenants: "Tenants, for operators",

@@ -85,10 +85,10 @@ test("the body that existing clients send is accepted unchanged", async () => {
   assert.deepEqual((await get(machine.id)).resources, { cpus: 1, memoryMb: 512, diskGb: 20 });
 });
 
-test("a packaged machine is answered like everything that is not served yet", async () => {
+test("a package that does not exist is refused when a machine is created from it", async () => {
   const source = { type: "smolmachine", reference: "x" };
   const refused = await client.post("/v1/machines", { source });
-  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [501, "not_implemented"], refused.text);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [404, "not_found"], refused.text);
 });
 
 test("a name that a program would read as an option is refused, or as a path, or that is none", async () => {

@@ -17,6 +17,7 @@ import { phaseOf } from "../machines/state.ts";
 import { awaitEnd } from "../operations/await-end.ts";
 import { beginOnce, beginOperation } from "../operations/begin.ts";
 import { findRunningOperation } from "../operations/store.ts";
+import type { Registry } from "../registry/registry.ts";
 import { defaultNameOf, ownRepositoryOf, type PackageOwner } from "../registry/package-name.ts";
 
 export const EXPORT_STEPS = {
@@ -48,12 +49,16 @@ export interface ExportAsked {
 
 type ExportServices = Pick<MachineServices, "cache" | "context">;
 
-export const requestExport = (services: ExportServices, asked: ExportAsked): Promise<OperationRecord> => {
+interface BeginServices extends ExportServices {
+  readonly registry: Pick<Registry, "requireAvailable">;
+}
+
+export const requestExport = (services: BeginServices, asked: ExportAsked): Promise<OperationRecord> => {
   const { operationId, owner } = asked;
   return beginOnce(services.context, { operationId, tenantId: owner.tenantId }, () => begin(services, asked));
 };
 
-async function begin({ cache, context }: ExportServices, asked: ExportAsked): Promise<OperationRecord> {
+async function begin({ cache, context, registry }: BeginServices, asked: ExportAsked): Promise<OperationRecord> {
   const { owner, machineId, includesEnv } = asked;
   const { tenantId } = owner;
   const machine = await cache.read({ tenantId, id: machineId });
@@ -65,6 +70,7 @@ async function begin({ cache, context }: ExportServices, asked: ExportAsked): Pr
     });
   const repository = ownRepositoryOf(asked.name ?? defaultNameOf(machine), owner, "name");
   refuseUnexportable(machine);
+  registry.requireAvailable();
   const input: ExportInput = { machineId, repository, tag, includesEnv };
   const running = await findRunningOperation(context.db, { kind: "machine export", resourceId: machineId });
   if (running !== undefined && isSame(running.input as ExportInput, input)) return running;

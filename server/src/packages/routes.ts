@@ -30,11 +30,13 @@ export function packageHandlers(
     async exportMachine(request) {
       const { caller, params, query, signal } = request;
       const { tag = null, name = null, includeEnv } = request.body ?? {};
-      registry.requireAvailable();
-      const operation = await requestExport(services, {
-        ...{ operationId: request.newId("operation"), owner: caller, machineId: params.id, tag, name },
-        includesEnv: includeEnv === true,
-      });
+      const operation = await requestExport(
+        { ...services, registry },
+        {
+          ...{ operationId: request.newId("operation"), owner: caller, machineId: params.id, tag, name },
+          includesEnv: includeEnv === true,
+        },
+      );
       if (query.detach === true) return { status: 202, body: operationInfo(operation) };
       const awaited = await awaitExport(services, operation, { maxMs: EXPORT_AWAITED_MS, signal });
       if (awaited.made === null) return { status: 202, body: operationInfo(awaited.operation) };
