@@ -12,6 +12,7 @@ import type { Context } from "../src/context.ts";
 import { purgeEvents } from "../src/events/store.ts";
 import { purgeApps } from "../src/apps/store.ts";
 import { purgeIngressLeases } from "../src/ingress/apps/route-store.ts";
+import { purgeExpired } from "../src/console/store.ts";
 import { purgeConnectTokens } from "../src/ingress/connect/store.ts";
 import { purgeLeases } from "../src/leases/store.ts";
 import { purgeTombstones } from "../src/machines/store.ts";
@@ -44,6 +45,7 @@ const PURGES = {
   ingressLeases: purgeIngressLeases,
   leases: purgeLeases,
   registryLeases: purgeRegistryLeases,
+  consoleSessions: (of: Context, max: number) => purgeExpired(of.db, of.clock.now(), max),
   apps: (of: Context, max: number) => purgeApps(of.db, of.clock.now(), max),
   audit: (of: Context, max: number) => purgeAudit(of, 365, max),
 };
@@ -334,6 +336,9 @@ async function insertAged(
   await db.execute(sql`
     INSERT INTO registry_leases (holder, repository, expires_at) VALUES (${name}, 'library/x', now() + ${ends}::text::interval)`);
   await db.execute(sql`
+    INSERT INTO console_sessions (token_hash, key_id, created_at, expires_at)
+    VALUES (sha256(convert_to(${name}::text, 'UTF8')), ${keyId}, now(), now() + ${ends}::text::interval)`);
+  await db.execute(sql`
     INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
     VALUES (sha256(convert_to(${name}::text, 'UTF8')), ${machineId}, ${keyId}, now() + ${ends}::text::interval)`);
   await db.execute(sql`
@@ -367,11 +372,13 @@ test("only what is old enough is purged, of every kind", async () => {
       WHERE token_hash = sha256(convert_to(n, 'UTF8'))
     UNION ALL SELECT 'key ' || idempotency_key FROM idempotency_keys WHERE idempotency_key IN ('old', 'young')
     UNION ALL SELECT 'machine ' || id FROM machines WHERE id IN (${old}, ${young})
+    UNION ALL SELECT 'session ' || n FROM console_sessions, (VALUES ('old'), ('young')) names (n)
+      WHERE token_hash = sha256(convert_to(n, 'UTF8'))
     UNION ALL SELECT 'push ' || holder FROM registry_leases WHERE holder IN ('old', 'young')
     ORDER BY kind`);
   assert.deepEqual(
     left.map(({ kind }) => kind),
-    ["event young", "key young", `machine ${young}`, "operation young", "push young", "token young"],
+    ["event young", "key young", `machine ${young}`, "operation young", "push young", "session young", "token young"],
   );
 });
 

@@ -90,10 +90,10 @@ const asRow = ({ bootId, startedAt, endedAt, cause }: Run): Row => ({ bootId, st
 const uptime = async (id: string): Promise<number> =>
   (await client.get(`/v1/machines/${id}/usage`)).json.usage.totalUptimeSeconds;
 
-/** The uptime in the current month of a run that ended within the last three hours. */
-const secondsOf = ({ startedAt, endedAt }: Row): number => {
-  const now = new Date(context.clock.now());
-  const month = Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1);
+/** The uptime of a run in the month of `at`, which is the current one unless its machine was deleted before. */
+const secondsOf = ({ startedAt, endedAt }: Row, at = context.clock.now()): number => {
+  const day = new Date(at);
+  const month = Date.UTC(day.getUTCFullYear(), day.getUTCMonth(), 1);
   return Math.floor(Math.max(0, (endedAt ?? 0) - Math.max(startedAt, month)) / 1000);
 };
 
@@ -202,12 +202,11 @@ test("the end of a run is taken after its machine is forgotten, and a late start
   await beat(changes(forgotten.open));
   for (const { id } of [forgotten, late]) await client.delete(`/v1/machines/${id}`);
   await db.execute(sql`DELETE FROM machines WHERE id = ${forgotten.id}`);
-  await db.execute(
-    sql`UPDATE machines SET deleted_at = ${new Date(late.open.startedAt + MINUTE)} WHERE id = ${late.id}`,
-  );
+  const deletedAt = late.open.startedAt + MINUTE;
+  await db.execute(sql`UPDATE machines SET deleted_at = ${new Date(deletedAt)} WHERE id = ${late.id}`);
   await beat(changes(forgotten.end, late.open));
   assert.deepEqual(await rows(forgotten.id), [asRow(forgotten.end)]);
-  assert.equal(await uptime(late.id), secondsOf({ ...asRow(late.open), endedAt: late.open.startedAt + MINUTE }));
+  assert.equal(await uptime(late.id), secondsOf({ ...asRow(late.open), endedAt: deletedAt }, deletedAt));
 });
 
 test("a run on a node that does not report counts up to the last report, and in full when the node is back", async () => {

@@ -14,7 +14,7 @@ export function packageFamily(services: MachineServices) {
   return {
     name: "packages",
     handlers: packageHandlers(services, registry),
-    workers: [exportWorker(services, registry, figures)],
+    workers: registry.isConfigured ? [exportWorker(services, registry, figures)] : [],
     loops: [retentionReconciler(context, registry)],
     measures: figures.measures(),
   } satisfies Family;

@@ -17,7 +17,7 @@ export function registryFamily(parts: { readonly context: Context; readonly regi
   return {
     name: "registry",
     handlers: registryHandlers(parts),
-    workers: [collectionWorker(parts)],
+    workers: registry.isCollected ? [collectionWorker(parts)] : [],
     loops: [sweepReconciler(parts), collectionReconciler(parts)],
     purges: { registryLeases: purgeRegistryLeases },
     measures: measuresOf(parts),

@@ -85,6 +85,11 @@ export class Registry {
     this.#context = options.context;
   }
 
+  /** Whether this server has a registry, so that it takes exports from those that wait. */
+  get isConfigured(): boolean {
+    return this.#options.backend !== null;
+  }
+
   /** Whether it has a backend that serves. */
   isAvailable(): boolean {
     return this.#options.backend?.fault === null;
