@@ -90,7 +90,7 @@ const asRow = ({ bootId, startedAt, endedAt, cause }: Run): Row => ({ bootId, st
 const uptime = async (id: string): Promise<number> =>
   (await client.get(`/v1/machines/${id}/usage`)).json.usage.totalUptimeSeconds;
 
-/** The uptime of a run in the month of `at`, which is the current one unless its machine was deleted before. */
+/** The uptime of a run in the month of `at`: the current one, unless its machine was deleted before. */
 const secondsOf = ({ startedAt, endedAt }: Row, at = context.clock.now()): number => {
   const day = new Date(at);
   const month = Date.UTC(day.getUTCFullYear(), day.getUTCMonth(), 1);

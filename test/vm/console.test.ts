@@ -12,7 +12,7 @@ test("three clicks after the link, a command runs in a terminal of a real machin
   await using opened = await openConsole(flotilla);
   const { page } = opened;
   await page.getByRole("button", { name: "Create machine" }).click();
-  await page.getByRole("button", { name: "local/busybox" }).click();
+  await page.getByRole("button", { name: "local/busybox", exact: true }).click();
   await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByText("Connected to").waitFor({ timeout: START_MS });
   await page.keyboard.type("echo $((6 * 7)) of $(uname -s)\n");

@@ -18,6 +18,9 @@ import { Button, Cli, ErrorNote, Field, PageHead, Select } from "../ui/parts.tsx
 const SUGGESTED = ["local/busybox", "alpine", "debian", "ubuntu", "nginx", "node", "python", "postgres", "redis"];
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$/;
 const HOURS_OF_MONTH = 730;
+/** A reference as people write it. */
+const shortOf = (reference: string): string =>
+  reference.replace(/^docker\.io\/(?:library\/)?/, "").replace(/:latest$/, "");
 /** What the server gives a machine whose size is not named. */
 const [CPUS_DEFAULT, MEMORY_MB_DEFAULT] = [4, 8192];
 
@@ -170,7 +173,7 @@ export function CreateMachinePage() {
   };
   const suggestions = [
     ...new Set([
-      ...(images.data ?? []).flatMap(({ reference }) => (reference.includes("@") ? [] : reference)),
+      ...(images.data ?? []).flatMap(({ reference }) => (reference.includes("@") ? [] : shortOf(reference))),
       ...SUGGESTED,
     ]),
   ];
