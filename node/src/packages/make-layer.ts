@@ -61,9 +61,18 @@ export async function makeLayer(
   return { digest, size, diffId, plainBytes, dataBytes };
 }
 
-/** Resolves when the stream has used the part. */
+/**
+ * Resolves when the stream has used the part. A stream that is destroyed while it waits for its reader says
+ * nothing of the part.
+ */
 function taken(stream: Writable, part: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
-    stream.write(part, (error) => (error ? reject(error) : resolve()));
+    const leave = (): void => reject(new Error("the layer is not made any more"));
+    stream.once("close", leave);
+    stream.write(part, (error) => {
+      stream.off("close", leave);
+      if (error) reject(error);
+      else resolve();
+    });
   });
 }
