@@ -20,7 +20,8 @@ let helper: Awaited<ReturnType<typeof startHostHelper>>;
 const start = (port = 0): Promise<Gateway> =>
   startGateway({
     ...{ url: flotilla.urls[0] ?? "", listen: { host: "127.0.0.1", port }, domain: null },
-    ...{ secret: Buffer.alloc(32, 1), clock: systemClock, log: createLog("error") },
+    ...{ secret: Buffer.alloc(32, 1), dataDirectory: flotilla.directory },
+    ...{ clock: systemClock, log: createLog("error") },
   });
 
 before(async () => {

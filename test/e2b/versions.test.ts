@@ -24,9 +24,9 @@ let gateway: Gateway;
 before(async () => {
   flotilla = await startFlotilla();
   const url = flotilla.urls[0] ?? "";
-  const secret = Buffer.alloc(32, 1);
+  const own = { secret: Buffer.alloc(32, 1), dataDirectory: flotilla.directory };
   const listen = { host: "127.0.0.1", port: 0 };
-  gateway = await startGateway({ url, listen, domain: null, secret, clock: systemClock, log: createLog("warn") });
+  gateway = await startGateway({ url, listen, domain: null, ...own, clock: systemClock, log: createLog("warn") });
   e2bEnvironment(gateway.url, flotilla.client().key ?? "");
 });
 

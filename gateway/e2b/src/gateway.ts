@@ -14,6 +14,7 @@ import { Bridge } from "./bridge.ts";
 import { EnvdCalls } from "./envd.ts";
 import { answerJson, type Exchange } from "./exchange.ts";
 import { KnownSandboxes } from "./known.ts";
+import { OwnImages } from "./own-images.ts";
 import { Refused, refusedBy } from "./refused.ts";
 import { answerRest } from "./rest.ts";
 import { type Route, routeOf } from "./route.ts";
@@ -31,6 +32,8 @@ export interface GatewayOptions {
   /** Below which ports of sandboxes have their hosts; null: the address that it listens on. */
   readonly domain: string | null;
   readonly secret: Buffer;
+  /** Where images are made, and where a server of this host keeps its admin key. */
+  readonly dataDirectory: string;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -50,7 +53,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const port = typeof address === "object" && address !== null ? address.port : options.listen.port;
   const domain = options.domain ?? `localhost:${port}`;
   const bridge = new Bridge(options.url);
-  const answer = answerer({ ...options, domain, bridge });
+  const images = new OwnImages(options);
+  const answer = answerer({ ...options, domain, bridge, images });
   server.on("request", (request, response) => void answer.request(request, response));
   server.on("upgrade", (request, socket) => void answer.upgrade(request, socket));
   const host = options.listen.host.includes(":") ? `[${options.listen.host}]` : options.listen.host;
@@ -60,16 +64,23 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       const closed = new Promise((resolve) => server.close(resolve));
       server.closeAllConnections();
       bridge.close();
+      images.close();
       await closed;
     },
   };
 }
 
-function answerer(options: GatewayOptions & { readonly domain: string; readonly bridge: Bridge }) {
-  const { url, clock, log, bridge, domain } = options;
+interface AnswererParts extends GatewayOptions {
+  readonly domain: string;
+  readonly bridge: Bridge;
+  readonly images: OwnImages;
+}
+
+function answerer(options: AnswererParts) {
+  const { url, clock, log, bridge, domain, images } = options;
   const tokens = new Tokens(options.secret);
   const known = new KnownSandboxes({ clock, end: (each) => void end(each) });
-  const sandboxes = new Sandboxes({ url, tokens, known, bridge, domain, clock, log });
+  const sandboxes = new Sandboxes({ url, tokens, known, bridge, images, domain, clock, log });
   const envd = new EnvdCalls({ bridge, tokens, known, sandboxes, clock });
   const snapshots = new Snapshots({ sandboxes, envd, clock });
   const end = async (ended: Parameters<Sandboxes["end"]>[0]): Promise<void> => {
@@ -93,7 +104,7 @@ function answerer(options: GatewayOptions & { readonly domain: string; readonly 
         await dispatch(exchange);
       } catch (error) {
         const refused = refusedBy(error) ?? unexpected(log, error, response);
-        answerJson(exchange, refused.status === 499 ? 500 : refused.status, refused.body);
+        answerJson(exchange, refused.status === 499 ? 500 : refused.status, refused.body, refused.headers);
       }
     },
     async upgrade(request: IncomingMessage, socket: Duplex): Promise<void> {

@@ -32,7 +32,12 @@ async function main(): Promise<void> {
   const log = createLog(systemClock, settings.logLevel);
   const gateway = await startGateway({
     ...{ url: settings.serverUrl, listen: settings.e2bListen ?? LISTEN, domain: settings.e2bDomain },
-    ...{ secret: await secretOf(settings.dataDirectory), clock: systemClock, log },
+    ...{
+      secret: await secretOf(settings.dataDirectory),
+      dataDirectory: settings.dataDirectory,
+      clock: systemClock,
+      log,
+    },
   });
   const stop = (): void => void gateway.close().then(() => process.exit(0));
   for (const signal of STOP_SIGNALS) process.on(signal, stop);

@@ -6,10 +6,13 @@ import { FlotillaError } from "@flotilla/sdk";
 
 export class Refused extends Error {
   readonly status: number;
+  /** Headers of the answer, such as `retry-after`. */
+  readonly headers: Readonly<Record<string, string>>;
 
-  constructor(status: number, message: string) {
+  constructor(status: number, message: string, headers: Readonly<Record<string, string>> = {}) {
     super(message);
     this.status = status;
+    this.headers = headers;
   }
 
   get body(): { readonly code: number; readonly message: string } {
@@ -43,6 +46,10 @@ export function refusedBy(error: unknown): Refused | undefined {
   const status = STATUSES[error.code] ?? (error.status === 0 ? 503 : error.status);
   return new Refused(status, error.text);
 }
+
+/** No node has the image of the machine. */
+export const isImageMissing = (error: unknown): boolean =>
+  error instanceof FlotillaError && error.code === "image_not_found";
 
 /** What the edge of E2B answers for a sandbox that is gone or paused. */
 export const goneBody = (sandboxId: string) => ({ sandboxId, message: "The sandbox was not found", code: 502 });

@@ -16,11 +16,12 @@ import type { Bridge } from "./bridge.ts";
 import { environmentOf, startHelper } from "./guest-service.ts";
 import { machineOf, sandboxOf } from "./ids.ts";
 import { isOver, type Known, type KnownSandboxes } from "./known.ts";
+import type { OwnImages } from "./own-images.ts";
 import { endOf, type Facts, factsOf, labelsOf, type SandboxAccess, stateOf, ttlUntil } from "./record.ts";
-import { notFound, Refused } from "./refused.ts";
+import { isImageMissing, notFound, Refused } from "./refused.ts";
 import type { NewSandbox } from "./request-shape.ts";
 import { ENVD_PORT } from "./route.ts";
-import { imageOf } from "./templates.ts";
+import { imageOf, kindOf } from "./templates.ts";
 import type { Tokens } from "./tokens.ts";
 
 /** A sandbox that pauses at its end is deleted this long after it when no gateway has paused it. */
@@ -34,6 +35,8 @@ export interface SandboxParts {
   readonly tokens: Tokens;
   readonly known: KnownSandboxes;
   readonly bridge: Bridge;
+  /** The images of E2B's own templates. */
+  readonly images: OwnImages;
   /** The domain below which ports of sandboxes have their hosts. */
   readonly domain: string;
   readonly clock: Clock;
@@ -63,6 +66,17 @@ export class Sandboxes {
 
   /** `hasGone`: whether the caller has left, so that what is made would have no user. */
   async create(key: string, request: NewSandbox, hasGone: () => boolean): Promise<Sandbox> {
+    try {
+      return await this.#create(key, request, hasGone);
+    } catch (error) {
+      const kind = kindOf(request.template);
+      if (kind === null || !isImageMissing(error)) throw error;
+      await this.#parts.images.require(kind, key);
+      return await this.#create(key, request, hasGone);
+    }
+  }
+
+  async #create(key: string, request: NewSandbox, hasGone: () => boolean): Promise<Sandbox> {
     const flotilla = this.#flotilla(key);
     const { template, metadata, pausesAtEnd, resumesByTraffic, isPublic } = request;
     const facts: Facts = {

@@ -25,6 +25,7 @@ const TESTED = [
 
 const METHODS: readonly Method[] = [
   yes("Sandbox.create", "300 s, with internet, killed at its end; the image needs python3 and bash"),
+  yes("templates base, code-interpreter-v1", "made from Debian's packages when first needed: docs/e2b.md"),
   partly("Sandbox.create network", "denyOut of everything with allowOut; no rules, proxies, masks"),
   no("Sandbox.create volumeMounts, mcp, iam"),
   yes("Sandbox.connect", "extends the time only"),
