@@ -50,6 +50,13 @@ export const machinesQuery = queryOptions({
   },
 });
 
+/** Names by id of the machines that have one. */
+export const machineNamesQuery = {
+  ...machinesQuery,
+  select: (machines: readonly MachineInfo[]) =>
+    new Map(machines.flatMap(({ id, name }) => (name === null ? [] : [[id, name] as const]))),
+};
+
 export const machineQuery = (id: string) =>
   queryOptions<MachineInfo | null>({
     queryKey: ["machine", id],

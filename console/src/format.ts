@@ -27,17 +27,19 @@ export function renderMoney(micros: number): string {
 }
 
 const UNITS: readonly (readonly [name: Intl.RelativeTimeFormatUnit, seconds: number])[] = [
-  ["year", 31_536_000],
-  ["month", 2_592_000],
   ["day", 86_400],
   ["hour", 3_600],
   ["minute", 60],
 ];
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
 
-/** `3 min. ago`. */
+const AGE_SECONDS_MAX = 30 * 86_400;
+
+/** `3 min. ago`; the date of what is more than 30 days away. */
 export function renderAge(instant: string, from = now()): string {
   const seconds = (Date.parse(instant) - from) / 1000;
+  if (Math.abs(seconds) > AGE_SECONDS_MAX)
+    return new Date(instant).toLocaleDateString(undefined, { dateStyle: "medium" });
   const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? ["second", 1];
   return RELATIVE.format(Math.trunc(seconds / size), unit);
 }

@@ -9,7 +9,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useDeferredValue, useMemo, useState } from "react";
 import { api, queries } from "../api.ts";
+import { machineNamesQuery } from "../data.ts";
 import { renderCount } from "../format.ts";
+import { useSession } from "../session.tsx";
 import { Badge, Cli, Empty, ErrorNote, Loading, PageHead, Select, Time, type Tone } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 
@@ -69,7 +71,8 @@ export function RecentEvents() {
 }
 
 function Subject({ event: { subject } }: { readonly event: TenantEvent }) {
-  const short = subject.id.replace(/-([0-9a-f]{8})[0-9a-f]{24}$/, "-$1");
+  const names = useQuery({ ...machineNamesQuery, enabled: useSession().can("machine:read") });
+  const short = names.data?.get(subject.id) ?? subject.id.replace(/-([0-9a-f]{8})[0-9a-f]{24}$/, "-$1");
   if (subject.kind !== "machine") return <>{short}</>;
   return (
     <Link to="/machines/$id/{-$tab}" params={{ id: subject.id, tab: undefined }}>

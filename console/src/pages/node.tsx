@@ -1,5 +1,5 @@
 /**
- * One host: what is used of it, its machines, and what operators do with it.
+ * One node: what is used of it, its machines, and what operators do with it.
  */
 import { usePathPart } from "../route.ts";
 import type { DrainPlan, NodeInfo } from "@flotilla/sdk";
@@ -36,7 +36,7 @@ export function NodePage() {
   const [isDraining, setIsDraining] = useState(false);
   const node = nodes.data?.find((each) => each.id === id);
   if (node === undefined)
-    return nodes.isPending ? <Loading what="the host" /> : <Empty title="No such host">{id}</Empty>;
+    return nodes.isPending ? <Loading what="the node" /> : <Empty title="No such node">{id}</Empty>;
   const act = (what: string, call: () => Promise<unknown>): Promise<boolean> =>
     attempt(`${what} of ${id}`, async () => {
       await call();
@@ -67,7 +67,7 @@ export function NodePage() {
       {node.lastError !== null && <p className="note bad">{node.lastError.message}</p>}
       <div className="panels">
         <Used node={node} />
-        <Panel title="Host">
+        <Panel title="Node">
           <Facts
             rows={[
               ["Last seen", <Time key="s" at={node.lastHeartbeatAt} />],
@@ -132,7 +132,7 @@ function Machines({ id }: { readonly id: string }) {
   const machines = useQuery({ ...machinesQuery, enabled: session.can("machine:read") });
   const own = (machines.data ?? []).filter(({ nodeId }) => nodeId === id);
   return (
-    <Panel title="On this host, of your tenant">
+    <Panel title="On this node, of your tenant">
       {own.length === 0 && <p className="dim fine">None.</p>}
       <ul className="events">
         {own.slice(0, 20).map((machine) => (

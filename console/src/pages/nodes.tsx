@@ -1,5 +1,5 @@
 /**
- * The hosts of the fleet, with what is used of each, and how another one joins.
+ * The nodes of the fleet, with what is used of each, and how another one joins.
  */
 import type { JoinTokenCreated, NodeInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
@@ -35,7 +35,7 @@ export const NODE_TONES: Readonly<Record<NodeInfo["status"], Tone>> = {
 
 const COLUMNS: readonly Column<NodeInfo>[] = [
   {
-    name: "Host",
+    name: "Node",
     show: ({ id }) => (
       <Link to="/nodes/$id" params={{ id }}>
         {id}
@@ -103,20 +103,20 @@ export function NodesPage() {
           Read again
         </Button>
         <Button look="main" icon="plus" onClick={() => setIsJoining(true)}>
-          Join another host
+          Join another node
         </Button>
       </PageHead>
       <ErrorNote error={nodes.error} retry={again} />
-      {nodes.isPending && <Loading what="the hosts" />}
+      {nodes.isPending && <Loading what="the nodes" />}
       {nodes.data !== undefined && (
         <DataTable
           label="Nodes"
           rows={nodes.data}
           columns={COLUMNS}
           idOf={({ id }) => id}
-          sortedBy="Host"
+          sortedBy="Node"
           empty={
-            <Empty title="No host has joined" cli="flotilla token create">
+            <Empty title="No node has joined" cli="flotilla token create">
               A node runs machines on its host.
             </Empty>
           }
@@ -164,7 +164,7 @@ function Join({ isOpen, onClose }: { readonly isOpen: boolean; readonly onClose:
   const address = made?.nodeAddresses[0] ?? "https://SERVER:8443";
   const line = made === null ? "" : `FLOTILLA_JOIN_TOKEN=${made.token} ./flotilla node --url ${address}`;
   return (
-    <Sheet title="Join another host" isOpen={isOpen} onClose={onClose}>
+    <Sheet title="Join another node" isOpen={isOpen} onClose={onClose}>
       <div className="body">
         <p className="dim">
           Run the line as root on the host, in a checkout after npm run setup. It is for one node and an hour.

@@ -219,7 +219,7 @@ function Capacity() {
   return (
     <Panel title="Capacity">
       <p className="dim">
-        {ready} of {nodes.data.length} hosts ready
+        {ready} of {nodes.data.length} nodes ready
       </p>
       <Bar label="CPUs" used={cpus} total={totalCpus} text={`${cpus} of ${totalCpus}`} />
       <Bar label="Memory" used={memory} total={totalMemory} text={`${renderMb(memory)} of ${renderMb(totalMemory)}`} />

@@ -29,7 +29,7 @@ export function SettingsPage() {
             rows={[
               ["Tenant", session.tenantName],
               ["Key", <code key="k">{session.subject}</code>],
-              ["May", session.scopes.join(" ")],
+              ["May", session.can("*") ? "everything" : session.scopes.join(" ")],
             ]}
           />
           <Button icon="out" onClick={() => void session.signOut()}>
@@ -74,6 +74,8 @@ export function SettingsPage() {
   );
 }
 
+/** A fingerprint of an authority is longer. */
+const ID_LETTERS = 24;
 const TONES = { ok: "good", warn: "warn", bad: "bad" } as const;
 
 function Doctor() {
@@ -93,7 +95,10 @@ function Doctor() {
           <li key={`${code} ${subject.id}`}>
             <Badge tone={TONES[severity]}>{severity}</Badge>
             <span className="grow">
-              {message}
+              <strong>
+                {subject.id === null ? subject.kind : `${subject.kind} ${subject.id.slice(0, ID_LETTERS)}`}
+              </strong>
+              : {message}
               {severity !== "ok" && <span className="dim block">{action}</span>}
             </span>
           </li>
