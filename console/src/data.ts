@@ -32,7 +32,7 @@ async function readAll<Item>(
 }
 
 /** The cursor of the next page, from the header `link`; null: there is none. */
-function nextCursor(headers: Headers): string | null {
+export function nextCursor(headers: Headers): string | null {
   const path = /<([^>]+)>;\s*rel="?next"?/.exec(headers.get("link") ?? "")?.[1];
   return path === undefined ? null : new URL(path, location.origin).searchParams.get("cursor");
 }
@@ -139,11 +139,6 @@ export const deliveriesQuery = (id: string) =>
     queryKey: ["webhooks", id, "deliveries"],
     queryFn: ({ signal }) => api.listWebhookDeliveries(id, { query: { limit: 200 }, signal }),
   });
-
-export const auditQuery = queryOptions({
-  queryKey: ["audit"],
-  queryFn: ({ signal }) => api.listAudit({ query: { limit: 500 }, signal }),
-});
 
 export const tenantsQuery = queryOptions({
   queryKey: ["tenants"],

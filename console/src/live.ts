@@ -7,13 +7,16 @@
  *   no change is missed.
  * - While the page is hidden there is no stream: browsers allow few connections for all tabs. It continues
  *   where it was when the page is seen again.
+ * - What has no events (operations, nodes, recorded calls) is named in the same stream when it changes. That
+ *   is missed without the stream, so it is read again when the stream begins.
  * - What changes together is read once, READ_MS after the first event of it.
  */
-import { FlotillaError, type MachineInfo, type TenantEvent } from "@flotilla/sdk";
+import { type FollowedChange, FlotillaError, type MachineInfo, type Operation, type TenantEvent } from "@flotilla/sdk";
 import { api, queries } from "./api.ts";
 import { after, pause } from "./clock.ts";
 
-export type LiveState = "live" | "connecting" | "paused";
+/** `off`: the key may not read events; each page is read when it is opened. */
+export type LiveState = "live" | "connecting" | "paused" | "off";
 
 const READ_MS = 250;
 const PAUSE_FIRST_MS = 500;
@@ -23,6 +26,19 @@ const SINGLE_READS_MAX = 40;
 const HIDDEN_MS = 20_000;
 
 type Listener = () => void;
+type Noted = FollowedChange | { readonly kind: string; readonly id: string };
+
+const WITHOUT_EVENTS = ["operation", "node", "audit"];
+/** What only changes by calls, which are recorded. */
+const RECORDED = ["audit", "keys", "tenants", "plans", "packages", "webhooks", "invoices", "checkpoints"];
+/** What the end of an operation of each kind has changed. */
+const CHANGED_BY: readonly (readonly [kind: string, queryKey: string])[] = [
+  ["image", "images"],
+  ["node", "nodes"],
+  ["export", "packages"],
+  ["registry", "packages"],
+  ["checkpoint", "checkpoints"],
+];
 
 class Live {
   #state: LiveState = "connecting";
@@ -47,6 +63,17 @@ class Live {
       document.removeEventListener("visibilitychange", onVisibility);
       this.#pause();
       this.#cursor = undefined;
+    };
+  }
+
+  /** Reads what a page shows when it is opened: the key may not follow events. */
+  turnOff(): () => void {
+    this.#become("off");
+    queries.setDefaultOptions({ queries: { ...queries.getDefaultOptions().queries, staleTime: 0 } });
+    return () => {
+      queries.setDefaultOptions({
+        queries: { ...queries.getDefaultOptions().queries, staleTime: Number.POSITIVE_INFINITY },
+      });
     };
   }
 
@@ -86,7 +113,7 @@ class Live {
         const isFirst = this.#cursor === undefined;
         this.#cursor ??= await newestCursor(signal);
         const cursor = this.#cursor === "" ? {} : { cursor: this.#cursor };
-        const events = await api.followEvents({ query: cursor, signal });
+        const events = await api.followEvents({ query: cursor, signal }, (change) => this.#note(change));
         this.#become("live");
         pauseMs = PAUSE_FIRST_MS;
         // What has no events may have changed while nothing was followed.
@@ -103,11 +130,13 @@ class Live {
     this.#cursor = event.cursor;
     for (const watcher of this.#watchers) watcher(event);
     if (event.type === "machine.deleted") dropMachine(event.subject.id);
-    const { kind, id } = event.subject;
-    const ids = this.#changed.get(kind) ?? new Set();
-    this.#changed.set(kind, ids.add(id));
     const { appId } = event.data;
-    if (typeof appId === "string") this.#changed.set("app", (this.#changed.get("app") ?? new Set()).add(appId));
+    if (typeof appId === "string") this.#note({ kind: "app", id: appId });
+    this.#note(event.subject);
+  }
+
+  #note({ kind, id }: Noted): void {
+    this.#changed.set(kind, (this.#changed.get(kind) ?? new Set()).add(id ?? ""));
     if (!this.#isReading) after(READ_MS, () => this.#readAgain());
     this.#isReading = true;
   }
@@ -126,9 +155,36 @@ class Live {
     if (changed.has("app") || changed.has("instance")) void queries.invalidateQueries({ queryKey: ["apps"] });
     if (changed.has("webhook")) void queries.invalidateQueries({ queryKey: ["webhooks"] });
     if (changed.has("tenant")) void queries.invalidateQueries({ queryKey: ["account"] });
-    void queries.invalidateQueries({ queryKey: ["events"] });
-    void queries.invalidateQueries({ queryKey: ["operations"] });
+    if (changed.has("node")) void queries.invalidateQueries({ queryKey: ["nodes"] });
+    if (changed.has("audit"))
+      void queries.invalidateQueries({
+        predicate: ({ queryKey: [family] }) => RECORDED.includes(String(family)),
+      });
+    for (const id of changed.get("operation") ?? []) void readOperation(id);
+    if ([...changed.keys()].some((kind) => !WITHOUT_EVENTS.includes(kind)))
+      void queries.invalidateQueries({ queryKey: ["events"] });
   }
+}
+
+/** Reads an operation again, and puts it into the list. */
+async function readOperation(id: string): Promise<void> {
+  const operation = await api.getOperation(id).catch(() => null);
+  if (operation !== null) putOperation(operation);
+}
+
+/** Puts what the server has answered of an operation into the lists that were read. */
+export function putOperation(operation: Operation): void {
+  const { id, kind, status, resource } = operation;
+  queries.setQueryData(["operations", id], operation);
+  queries.setQueryData<readonly Operation[]>(["operations"], (all) => {
+    if (all === undefined) return undefined;
+    const at = all.findIndex((each) => each.id === id);
+    return at === -1 ? [operation, ...all] : all.with(at, operation);
+  });
+  if (status === "running") return;
+  for (const [part, queryKey] of CHANGED_BY)
+    if (kind.includes(part)) void queries.invalidateQueries({ queryKey: [queryKey] });
+  if (resource.kind === "machine") void queries.invalidateQueries({ queryKey: ["machine-parts", resource.id] });
 }
 
 /** Reads a machine again, and puts it into the lists that were read. */

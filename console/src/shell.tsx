@@ -22,7 +22,7 @@ export function Shell() {
   const [isPaletteOpen, setIsPaletteOpen] = useState(false);
   const [isMenuOpen, setIsMenuOpen] = useState(false);
   const path = useRouterState({ select: ({ location }) => location.pathname });
-  useEffect(() => (session.can("machine:read") ? live.start() : undefined), [session.subject]);
+  useEffect(() => (session.can("machine:read") ? live.start() : live.turnOff()), [session.subject]);
   useEffect(() => setIsMenuOpen(false), [path]);
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
@@ -124,6 +124,7 @@ const LIVE_TEXTS = { live: "Live", connecting: "Connecting", paused: "Paused" } 
 
 function LiveMark() {
   const state = useSyncExternalStore(live.subscribe, () => live.state);
+  if (state === "off") return null;
   return (
     <span className={`live ${state}`} role="status" title="Changes appear as they happen">
       <span aria-hidden="true" />

@@ -6,7 +6,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { operationsQuery } from "./data.ts";
-import { Badge, Button, Icon, Time, type Tone } from "./ui/parts.tsx";
+import { Badge, Icon, Time, type Tone } from "./ui/parts.tsx";
 
 const SHOWN = 8;
 
@@ -32,13 +32,9 @@ export function TaskPanel() {
   const all = operations.data ?? [];
   const running = all.filter(({ status }) => status === "running");
   const failed = all.filter(({ status }) => status === "failed").length;
-  const toggle = (): void => {
-    setIsOpen(!isOpen);
-    if (!isOpen) void operations.refetch();
-  };
   return (
     <section className={isOpen ? "tasks open" : "tasks"} aria-label="Tasks">
-      <button type="button" className="tasks-head" aria-expanded={isOpen} onClick={toggle}>
+      <button type="button" className="tasks-head" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
         <Icon name="operations" />
         <span>Tasks</span>
         {running.length > 0 && <Badge tone="busy">{running.length} running</Badge>}
@@ -69,9 +65,6 @@ export function TaskPanel() {
             ))}
           </ul>
           <footer>
-            <Button look="quiet" onClick={() => void operations.refetch()} isBusy={operations.isFetching}>
-              Read again
-            </Button>
             <Link to="/operations" className="button plain">
               All operations
             </Link>

@@ -5,7 +5,19 @@
  * No row holds a secret, a body or an answer.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { anotherTenant, int32, int64, nullable, pageQuery, type Static, text, Type, typePattern } from "./schema.ts";
+import {
+  anotherTenant,
+  int32,
+  int64,
+  nullable,
+  oneOf,
+  ORDERS,
+  pageQuery,
+  type Static,
+  text,
+  Type,
+  typePattern,
+} from "./schema.ts";
 
 /** The hash before the first row of a chain. */
 export const AUDIT_FIRST_HASH = "0".repeat(64);
@@ -65,7 +77,8 @@ export const auditEndpoints = {
     method: "GET",
     path: "/v1/audit",
     family: "audit",
-    summary: "List the calls of the tenant's keys that changed something or were refused, oldest first",
+    summary:
+      "List the calls of the tenant's keys that changed something or were refused, oldest first unless asked otherwise",
     description:
       "100 at once without a limit. The cursor is the `sequence` of the last row that was read; with `all` its `at`, `tenantId` and `sequence`, joined by commas. With `all` a row may appear up to seconds after its time.",
     access: ["audit:read"],
@@ -88,6 +101,7 @@ export const auditEndpoints = {
       ),
       from: Type.Optional(text({ maxLength: 64, description: "RFC 3339, inclusive" })),
       to: Type.Optional(text({ maxLength: 64, description: "RFC 3339, exclusive" })),
+      order: Type.Optional(oneOf(ORDERS, "`desc`: the newest first")),
     }),
     answers: { 200: json(Type.Array(AuditEntry)) },
     errors: ["invalid_body", "invalid_request"],

@@ -46,6 +46,9 @@ export const pageQuery = {
 };
 export const PageQuery = Type.Object(pageQuery);
 
+/** The order of a list that can be read from its end as well. */
+export const ORDERS = ["asc", "desc"] as const;
+
 /** The tenant of lists and records: the caller's own, or another's for an operator. */
 export const anotherTenant = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
 export const TenantPageQuery = Type.Object({ ...pageQuery, tenantId: anotherTenant });

@@ -487,10 +487,12 @@ class Methods:
         type: Optional[str] = None,
         from_: Optional[str] = None,
         to: Optional[str] = None,
+        order: Optional[Literal["asc", "desc"]] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
     ) -> List[t.AuditEntry]:
-        """List the calls of the tenant's keys that changed something or were refused, oldest first.
+        """List the calls of the tenant's keys that changed something or were refused, oldest first
+        unless asked otherwise.
 
         100 at once without a limit. The cursor is the `sequence` of the last row that was read;
         with `all` its `at`, `tenantId` and `sequence`, joined by commas. With `all` a row may
@@ -501,7 +503,7 @@ class Methods:
         call = Call(
             "GET",
             "/v1/audit",
-            query={"limit": limit, "cursor": cursor, "tenantId": tenant_id, "all": all, "keyId": key_id, "resource": resource, "type": type, "from": from_, "to": to},
+            query={"limit": limit, "cursor": cursor, "tenantId": tenant_id, "all": all, "keyId": key_id, "resource": resource, "type": type, "from": from_, "to": to, "order": order},
         )
         return cast("List[t.AuditEntry]", self._call(call, Options(timeout, headers)))
 
@@ -839,6 +841,8 @@ class Methods:
         machine: Optional[str] = None,
         app: Optional[str] = None,
         type: Optional[str] = None,
+        order: Optional[Literal["asc", "desc"]] = None,
+        changes: Optional[bool] = None,
         follow: Optional[bool] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
@@ -848,17 +852,22 @@ class Methods:
         To follow events, ask again with the cursor of the answer (`x-cursor`), or ask once with
         `follow=true` for Server-Sent Events: each event's `id` is its cursor and its `data` the
         event as JSON, and a reader that connects again with the header `Last-Event-ID` continues
-        after it; an `id` alone moves the reader past events that the filter left out. The last
+        after it; an `id` alone moves the reader past events that the filter left out. With
+        `changes=true` events named `changed` come between them, without an `id`: their `data` is
+        `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step
+        or ended, `node` when a node has another state (for admins), and `audit` when calls were
+        recorded (with audit:read). A reader that connects again reads these things again. The last
         event of a stream that the server ends is an `error` with the reason. Events that are
-        recorded at the same time appear together and in one order for all readers. 100 at once
-        without a limit.
+        recorded at the same time appear together and in one order for all readers. With
+        `order=desc` the newest come first, and the cursor of an event is followed by older ones.
+        100 at once without a limit.
 
         `GET /v1/events`. Needs scope machine:read.
         """
         call = Call(
             "GET",
             "/v1/events",
-            query={"limit": limit, "cursor": cursor, "machine": machine, "app": app, "type": type, "follow": follow},
+            query={"limit": limit, "cursor": cursor, "machine": machine, "app": app, "type": type, "order": order, "changes": changes, "follow": follow},
         )
         return cast("List[t.TenantEvent]", self._call(call, Options(timeout, headers)))
 
@@ -3778,10 +3787,12 @@ class AsyncMethods:
         type: Optional[str] = None,
         from_: Optional[str] = None,
         to: Optional[str] = None,
+        order: Optional[Literal["asc", "desc"]] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
     ) -> List[t.AuditEntry]:
-        """List the calls of the tenant's keys that changed something or were refused, oldest first.
+        """List the calls of the tenant's keys that changed something or were refused, oldest first
+        unless asked otherwise.
 
         100 at once without a limit. The cursor is the `sequence` of the last row that was read;
         with `all` its `at`, `tenantId` and `sequence`, joined by commas. With `all` a row may
@@ -3792,7 +3803,7 @@ class AsyncMethods:
         call = Call(
             "GET",
             "/v1/audit",
-            query={"limit": limit, "cursor": cursor, "tenantId": tenant_id, "all": all, "keyId": key_id, "resource": resource, "type": type, "from": from_, "to": to},
+            query={"limit": limit, "cursor": cursor, "tenantId": tenant_id, "all": all, "keyId": key_id, "resource": resource, "type": type, "from": from_, "to": to, "order": order},
         )
         return cast("List[t.AuditEntry]", await self._call(call, Options(timeout, headers)))
 
@@ -4130,6 +4141,8 @@ class AsyncMethods:
         machine: Optional[str] = None,
         app: Optional[str] = None,
         type: Optional[str] = None,
+        order: Optional[Literal["asc", "desc"]] = None,
+        changes: Optional[bool] = None,
         follow: Optional[bool] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
@@ -4139,17 +4152,22 @@ class AsyncMethods:
         To follow events, ask again with the cursor of the answer (`x-cursor`), or ask once with
         `follow=true` for Server-Sent Events: each event's `id` is its cursor and its `data` the
         event as JSON, and a reader that connects again with the header `Last-Event-ID` continues
-        after it; an `id` alone moves the reader past events that the filter left out. The last
+        after it; an `id` alone moves the reader past events that the filter left out. With
+        `changes=true` events named `changed` come between them, without an `id`: their `data` is
+        `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step
+        or ended, `node` when a node has another state (for admins), and `audit` when calls were
+        recorded (with audit:read). A reader that connects again reads these things again. The last
         event of a stream that the server ends is an `error` with the reason. Events that are
-        recorded at the same time appear together and in one order for all readers. 100 at once
-        without a limit.
+        recorded at the same time appear together and in one order for all readers. With
+        `order=desc` the newest come first, and the cursor of an event is followed by older ones.
+        100 at once without a limit.
 
         `GET /v1/events`. Needs scope machine:read.
         """
         call = Call(
             "GET",
             "/v1/events",
-            query={"limit": limit, "cursor": cursor, "machine": machine, "app": app, "type": type, "follow": follow},
+            query={"limit": limit, "cursor": cursor, "machine": machine, "app": app, "type": type, "order": order, "changes": changes, "follow": follow},
         )
         return cast("List[t.TenantEvent]", await self._call(call, Options(timeout, headers)))
 

@@ -965,6 +965,13 @@ class FleetMembership(_FleetMembership, total=False):
     ingresses: List[FleetMembershipIngressesItem] | None
 
 
+class FollowedChange(TypedDict):
+    # `audit`: calls were recorded
+    kind: Literal["operation", "node", "audit"]
+    # null: the whole list
+    id: str | None
+
+
 class GetAuditChainQuery(TypedDict, total=False):
     # another tenant's; admin only
     tenantId: str
@@ -1302,6 +1309,7 @@ ListAuditQuery = TypedDict(
         "type": "str",
         "from": "str",
         "to": "str",
+        "order": "Literal['asc', 'desc']",
     },
     total=False,
 )
@@ -1316,6 +1324,10 @@ class ListEventsQuery(TypedDict, total=False):
     app: str
     # only those of this type; `machine.*`: of all types of a subject
     type: str
+    # `desc`: the newest first; not with `follow`
+    order: Literal["asc", "desc"]
+    # with `follow`: also say when what has no events has changed
+    changes: bool
     # answer with Server-Sent Events: those after the cursor, then new ones
     follow: bool
 

@@ -23,6 +23,7 @@ import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
 import {
   type ConnectToken,
   type ExecQuery,
+  type FollowedChange,
   type ListEventsQuery,
   type MachineCommandRequest,
   Methods,
@@ -195,14 +196,17 @@ export class Flotilla extends Methods {
   /**
    * The tenant's events after `query.cursor`, then new ones as they are recorded; resolves when the stream
    * has begun. Throws a FlotillaError, also from the iteration: code `unreachable` when the stream broke.
-   * Follow again with the cursor of the last event, and none is missed.
+   * Follow again with the cursor of the last event, and none is missed. `onChange` is called with what has
+   * changed and has no events; read that again after each connect.
    */
   async followEvents(
     options: CallOptions<ListEventsQuery> = {},
+    onChange?: (change: FollowedChange) => void,
   ): Promise<AsyncGenerator<TenantEvent, void, undefined>> {
     const call = { method: "GET", path: "/v1/events", answer: "stream" } as const;
-    const answer = await this.call<Response>(call, { ...options, query: { ...options.query, follow: true } });
-    return readTenantEvents(answer, options.signal);
+    const query = { ...options.query, follow: true, ...(onChange === undefined ? {} : { changes: true }) };
+    const answer = await this.call<Response>(call, { ...options, query });
+    return readTenantEvents(answer, options.signal, onChange);
   }
 
   /** `execInSession` with streamed output, for readExecEvents. */

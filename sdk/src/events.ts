@@ -10,7 +10,7 @@
  */
 import { FlotillaError, type NoAnswerCode } from "./errors.ts";
 import { EXEC_FRAMES_TYPE, FrameReader } from "./exec-frames.ts";
-import type { TenantEvent } from "./generated.ts";
+import type { FollowedChange, TenantEvent } from "./generated.ts";
 
 export interface StreamEvent {
   /** `message` when the stream names none. */
@@ -148,16 +148,21 @@ export async function* readLogRecords(
   }
 }
 
-/** The events of a followed list of them; an `error` event is thrown. */
+/**
+ * The events of a followed list of them; an `error` event is thrown. `onChange` is called with what the
+ * stream says of things that have no events, if it was asked to (query `changes`).
+ */
 export async function* readTenantEvents(
   answer: Response,
   signal?: AbortSignal,
+  onChange?: (change: FollowedChange) => void,
 ): AsyncGenerator<TenantEvent, void, undefined> {
   const call = "GET /v1/events";
   try {
     for await (const { event, data } of readEvents(answer)) {
       if (event === "error") throw failure(answer, "unavailable", data, { call });
-      yield JSON.parse(data) as TenantEvent;
+      if (event === "changed") onChange?.(JSON.parse(data) as FollowedChange);
+      else yield JSON.parse(data) as TenantEvent;
     }
   } catch (error) {
     if (error instanceof FlotillaError) throw error;

@@ -257,7 +257,7 @@ export abstract class Methods {
   }
 
   /**
-   * List the calls of the tenant's keys that changed something or were refused, oldest first.
+   * List the calls of the tenant's keys that changed something or were refused, oldest first unless asked otherwise.
    *
    * 100 at once without a limit. The cursor is the `sequence` of the last row that was read; with `all` its `at`,
    * `tenantId` and `sequence`, joined by commas. With `all` a row may appear up to seconds after its time.
@@ -456,8 +456,13 @@ export abstract class Methods {
    * To follow events, ask again with the cursor of the answer (`x-cursor`), or ask once with `follow=true` for
    * Server-Sent Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects
    * again with the header `Last-Event-ID` continues after it; an `id` alone moves the reader past events that the
-   * filter left out. The last event of a stream that the server ends is an `error` with the reason. Events that are
-   * recorded at the same time appear together and in one order for all readers. 100 at once without a limit.
+   * filter left out. With `changes=true` events named `changed` come between them, without an `id`: their `data` is
+   * `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step or ended, `node`
+   * when a node has another state (for admins), and `audit` when calls were recorded (with audit:read). A reader
+   * that connects again reads these things again. The last event of a stream that the server ends is an `error` with
+   * the reason. Events that are recorded at the same time appear together and in one order for all readers. With
+   * `order=desc` the newest come first, and the cursor of an event is followed by older ones. 100 at once without a
+   * limit.
    *
    * `GET /v1/events`; needs scope machine:read.
    * Refuses with invalid_body.
@@ -2945,6 +2950,13 @@ export interface FleetMembership {
     | undefined;
 }
 
+export interface FollowedChange {
+  /** `audit`: calls were recorded */
+  kind: "operation" | "node" | "audit";
+  /** null: the whole list */
+  id: string | null;
+}
+
 export interface GetAuditChainQuery {
   /** another tenant's; admin only */
   tenantId?: string | undefined;
@@ -3295,6 +3307,8 @@ export interface ListAuditQuery {
   from?: string | undefined;
   /** RFC 3339, exclusive */
   to?: string | undefined;
+  /** `desc`: the newest first */
+  order?: "asc" | "desc" | undefined;
 }
 
 export interface ListEventsQuery {
@@ -3306,6 +3320,10 @@ export interface ListEventsQuery {
   app?: string | undefined;
   /** only those of this type; `machine.*`: of all types of a subject */
   type?: string | undefined;
+  /** `desc`: the newest first; not with `follow` */
+  order?: "asc" | "desc" | undefined;
+  /** with `follow`: also say when what has no events has changed */
+  changes?: boolean | undefined;
   /** answer with Server-Sent Events: those after the cursor, then new ones */
   follow?: boolean | undefined;
 }

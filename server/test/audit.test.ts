@@ -297,6 +297,15 @@ test("an operator lists the calls of all tenants page by page, and by key, resou
     next = /^<([^>]+)>; rel="next"$/.exec(answer.headers.get("link") ?? "")?.[1];
   }
   assert.deepEqual(paged.slice(0, whole.length), whole);
+  const newest: AuditEntry[] = [];
+  for (let next: string | undefined = `${path}&limit=3&order=desc`; next !== undefined; ) {
+    const answer: Awaited<ReturnType<Client["get"]>> = await client.get(next);
+    newest.push(...answer.json);
+    next = /^<([^>]+)>; rel="next"$/.exec(answer.headers.get("link") ?? "")?.[1];
+  }
+  assert.deepEqual(newest.slice(-whole.length), whole.toReversed());
+  const ofTenant: AuditEntry[] = (await client.get(`/v1/audit?tenantId=${all[0]?.id}&limit=1&order=desc`)).json;
+  assert.deepEqual([ofTenant[0]?.type, ofTenant.length], ["machines.deleteMachine", 1]);
   const keyId = ours[0]?.keyId ?? "";
   const found = async (query: string) => ((await client.get(`${path}&${query}`)).json as AuditEntry[]).length;
   assert.deepEqual(

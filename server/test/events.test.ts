@@ -409,3 +409,58 @@ test("a follower's looks count for its tenant, also after its request was answer
   answer.destroy();
   assert.deepEqual([...new Set(holders)], [TENANT]);
 });
+
+test("events are listed from the newest on, page by page, and the cursor of the answer follows what is new", async () => {
+  const all = await follow(undefined, 1000);
+  const first = await follower.get("/v1/events?order=desc&limit=2");
+  assert.deepEqual(first.json, all.slice(-2).toReversed());
+  assert.equal(first.headers.get("x-cursor"), all.at(-1)?.cursor);
+  const next = /<(.*)>/.exec(first.headers.get("link") ?? "")?.[1] ?? "";
+  assert.deepEqual((await follower.get(next)).json, all.slice(-4, -2).toReversed());
+  const deleted = all.filter(({ type }) => type === "machine.deleted");
+  const ofType = await follower.get("/v1/events?order=desc&type=machine.deleted&limit=1");
+  assert.deepEqual(ofType.json, deleted.slice(-1));
+  assert.deepEqual((await follower.get(`/v1/events?order=desc&cursor=${all[0]?.cursor}`)).json, []);
+  const refused = await follower.get("/v1/events?order=desc&follow=true");
+  assert.deepEqual([refused.status, refused.text.startsWith("order: ")], [422, true]);
+});
+
+test("a stream says what has changed and has no events, to those who may read it", async () => {
+  const id = `op-${"1".repeat(32)}`;
+  const stopped = new AbortController();
+  const changesOf = async (key: string | null, isLast: (line: string) => boolean): Promise<readonly string[]> => {
+    const answer = await fetch(`${server.url}/v1/events?follow=true&changes=true&type=machine.none`, {
+      headers: { authorization: `Bearer ${key}` },
+      signal: AbortSignal.any([stopped.signal, AbortSignal.timeout(60_000)]),
+    });
+    begun.release();
+    const lines: string[] = [];
+    for await (const chunk of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      lines.push(...chunk.split("\n").filter((line) => line.startsWith('data: {"kind"')));
+      if (lines.some(isLast)) break;
+    }
+    return lines;
+  };
+  let waiting = 2;
+  const all = Promise.withResolvers<void>();
+  const begun = { release: () => void (--waiting === 0 && all.resolve()) };
+  const ofTenant = changesOf(follower.key, (line) => line.includes("operation"));
+  const ofOperator = changesOf(client.key, (line) => line.includes("changing"));
+  await all.promise;
+  await context.db.execute(sql`
+    INSERT INTO nodes (id, address, status, credential_hash, registered_at)
+    VALUES ('changing', 'unix:/nowhere', 'ready', sha256('changing'), now())`);
+  await context.db.execute(sql`
+    INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, deadline_at,
+      attempt, leased_until, created_at, updated_at)
+    VALUES (${id}, ${TENANT}, 'image pull', 'running', 'image', 'alpine', '{}', '[]', now() + interval '1 hour', 1,
+      now() + interval '1 hour', now(), now())`);
+  assert.deepEqual(await ofTenant, [`data: {"kind":"operation","id":"${id}"}`]);
+  const operators = await ofOperator;
+  assert.ok(operators.includes('data: {"kind":"node","id":"changing"}'));
+  assert.ok(
+    operators.every((line) => !line.includes(id)),
+    "another tenant's operation",
+  );
+  stopped.abort();
+});

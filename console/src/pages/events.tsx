@@ -1,8 +1,8 @@
 /**
  * What happened to the tenant's things, newest first, and live.
  *
- * Always: the list begins with the events of the last day and grows with the stream; older ones are in the
- * timeline of each machine.
+ * Always: the list begins with the newest events and grows with the stream; older ones are read when they are
+ * asked for.
  */
 import type { TenantEvent } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
@@ -12,9 +12,10 @@ import { api, queries } from "../api.ts";
 import { machineNamesQuery } from "../data.ts";
 import { renderCount } from "../format.ts";
 import { useSession } from "../session.tsx";
-import { Badge, Cli, Empty, ErrorNote, Loading, PageHead, Select, Time, type Tone } from "../ui/parts.tsx";
+import { Badge, Button, Cli, Empty, ErrorNote, Loading, PageHead, Select, Time, type Tone } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 
+const FIRST = 200;
 const PAGE = 1_000;
 const KEPT = 5_000;
 const RECENT = 6;
@@ -28,26 +29,49 @@ const LEVELS = [
 interface Known {
   /** Newest first. */
   readonly events: readonly TenantEvent[];
+  /** Of the newest; undefined: there was none. */
   readonly cursor: string | undefined;
+  readonly hasOlder: boolean;
 }
 
-/** The newest events, of which at most KEPT are kept. Reads only what is new since the last time. */
+const EVENTS = ["events"];
+
+/** The newest events; when they were read before, with what is new since. At most KEPT are kept. */
 async function readNewest(signal: AbortSignal): Promise<Known> {
-  let known = queries.getQueryData<Known>(["events"]) ?? { events: [], cursor: undefined };
+  let known: Known | undefined = queries.getQueryData<Known>(EVENTS);
+  if (known?.cursor === undefined) {
+    let cursor: string | undefined;
+    const onHeaders = (headers: Headers): void => void (cursor = headers.get("x-cursor") ?? undefined);
+    const events = await api.listEvents({ query: { limit: FIRST, order: "desc" }, onHeaders, signal });
+    return { events, cursor, hasOlder: events.length === FIRST };
+  }
   for (;;) {
-    let { cursor } = known;
+    let cursor: string | undefined = known.cursor;
     const onHeaders = (headers: Headers): void => void (cursor = headers.get("x-cursor") ?? cursor);
     const query = { limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
     const page = await api.listEvents({ query, onHeaders, signal });
-    known = { events: [...page.toReversed(), ...known.events].slice(0, KEPT), cursor };
+    const events: readonly TenantEvent[] = [...page.toReversed(), ...known.events];
+    known = { events: events.slice(0, KEPT), cursor, hasOlder: known.hasOlder || events.length > KEPT };
     if (page.length < PAGE) return known;
   }
 }
 
+/** Adds those before the oldest that is known. */
+async function readOlder(): Promise<void> {
+  const last = queries.getQueryData<Known>(EVENTS)?.events.at(-1);
+  if (last === undefined) return;
+  const older = await api.listEvents({ query: { limit: PAGE, order: "desc", cursor: last.cursor } });
+  queries.setQueryData<Known>(EVENTS, (known) =>
+    // New ones may have come, and the same ones been read twice.
+    known === undefined || known.events.at(-1)?.cursor !== last.cursor
+      ? known
+      : { ...known, events: [...known.events, ...older], hasOlder: older.length === PAGE },
+  );
+}
+
 const eventsQuery = {
-  queryKey: ["events"],
+  queryKey: EVENTS,
   queryFn: ({ signal }: { signal: AbortSignal }) => readNewest(signal),
-  select: ({ events }: Known) => events,
 };
 
 /** The last few events. */
@@ -55,7 +79,7 @@ export function RecentEvents() {
   const events = useQuery(eventsQuery);
   return (
     <ul className="events">
-      {(events.data ?? []).slice(0, RECENT).map((event) => (
+      {(events.data?.events ?? []).slice(0, RECENT).map((event) => (
         <li key={event.cursor} className={event.level}>
           <span className="grow">
             <Subject event={event} /> <span className="dim">{event.message}</span>
@@ -65,7 +89,7 @@ export function RecentEvents() {
           </span>
         </li>
       ))}
-      {events.data?.length === 0 && <li className="dim">Nothing has happened yet.</li>}
+      {events.data?.events.length === 0 && <li className="dim">Nothing has happened yet.</li>}
     </ul>
   );
 }
@@ -93,10 +117,18 @@ export function EventsPage() {
   const events = useQuery(eventsQuery);
   const [level, setLevel] = useState("");
   const [text, setText] = useState("");
+  const [isReading, setIsReading] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  const older = async (): Promise<void> => {
+    setIsReading(true);
+    setError(null);
+    await readOlder().catch(setError);
+    setIsReading(false);
+  };
   const wanted = useDeferredValue(text.toLowerCase());
   const shown = useMemo(
     () =>
-      (events.data ?? []).filter(
+      (events.data?.events ?? []).filter(
         (event) =>
           (level === "" || event.level === level || event.level === "error") &&
           (wanted === "" || `${event.type} ${event.message} ${event.subject.id}`.toLowerCase().includes(wanted)),
@@ -109,8 +141,10 @@ export function EventsPage() {
       <PageHead title="Events" />
       <ErrorNote error={events.error} retry={() => void events.refetch()} />
       {events.isPending && <Loading what="events" />}
-      {events.data?.length === 0 && <Empty title="Nothing has happened yet">Events appear here as they happen.</Empty>}
-      {events.data !== undefined && events.data.length > 0 && (
+      {events.data?.events.length === 0 && (
+        <Empty title="Nothing has happened yet">Events appear here as they happen.</Empty>
+      )}
+      {events.data !== undefined && events.data.events.length > 0 && (
         <>
           <div className="filters">
             <input
@@ -132,6 +166,12 @@ export function EventsPage() {
             idOf={({ cursor }) => cursor}
             empty={<Empty title="No event fits the filter" />}
           />
+          {events.data.hasOlder && events.data.events.length < KEPT && (
+            <Button isBusy={isReading} onClick={() => void older()}>
+              Read older ones
+            </Button>
+          )}
+          <ErrorNote error={error} />
           <Cli line="flotilla events --follow" />
         </>
       )}

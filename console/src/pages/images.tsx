@@ -36,9 +36,6 @@ export function ImagesPage() {
     <>
       <title>Images · Flotilla</title>
       <PageHead title="Images">
-        <Button isBusy={images.isFetching} onClick={() => void images.refetch()}>
-          Read again
-        </Button>
         {session.can("machine:create") && (
           <Button look="main" icon="download" onClick={() => setIsPulling(true)}>
             Fetch an image

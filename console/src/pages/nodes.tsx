@@ -90,23 +90,15 @@ export function NodesPage() {
   const servers = useQuery(serversQuery);
   const [isJoining, setIsJoining] = useState(false);
   const wrong = (findings.data ?? []).filter(({ severity }) => severity !== "ok");
-  const again = (): void => {
-    void nodes.refetch();
-    void findings.refetch();
-    void servers.refetch();
-  };
   return (
     <>
       <title>Nodes · Flotilla</title>
       <PageHead title="Nodes">
-        <Button isBusy={nodes.isFetching} onClick={again}>
-          Read again
-        </Button>
         <Button look="main" icon="plus" onClick={() => setIsJoining(true)}>
           Join another node
         </Button>
       </PageHead>
-      <ErrorNote error={nodes.error} retry={again} />
+      <ErrorNote error={nodes.error} retry={() => void nodes.refetch()} />
       {nodes.isPending && <Loading what="the nodes" />}
       {nodes.data !== undefined && (
         <DataTable

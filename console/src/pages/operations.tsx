@@ -5,8 +5,9 @@ import type { Operation } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { api, queries } from "../api.ts";
+import { api } from "../api.ts";
 import { operationsQuery } from "../data.ts";
+import { putOperation } from "../live.ts";
 import { usePathPart } from "../route.ts";
 import { useSession } from "../session.tsx";
 import { OPERATION_TONES, progressOf } from "../tasks.tsx";
@@ -38,11 +39,7 @@ export function OperationsPage() {
   return (
     <>
       <title>Operations · Flotilla</title>
-      <PageHead title="Operations">
-        <Button isBusy={operations.isFetching} onClick={() => void operations.refetch()}>
-          Read again
-        </Button>
-      </PageHead>
+      <PageHead title="Operations" />
       <ErrorNote error={operations.error} retry={() => void operations.refetch()} />
       {operations.isPending && <Loading what="operations" />}
       {operations.data !== undefined && (
@@ -80,9 +77,6 @@ export function OperationPage() {
         <Link to="/operations">All</Link> / {title}
       </nav>
       <PageHead title={title} badge={<Badge tone={OPERATION_TONES[status]}>{status}</Badge>}>
-        <Button isBusy={read.isFetching} onClick={() => void read.refetch()}>
-          Read again
-        </Button>
         {status === "running" && session.can("admin") && (
           <Button look="danger" onClick={() => setIsCanceling(true)}>
             Cancel it
@@ -117,8 +111,7 @@ export function OperationPage() {
         isOpen={isCanceling}
         onClose={() => setIsCanceling(false)}
         act={async () => {
-          await api.cancelOperation(id);
-          await queries.invalidateQueries({ queryKey: ["operations"] });
+          putOperation(await api.cancelOperation(id));
         }}
       >
         <p>It ends as soon as its worker notices; what it has done is undone where that is possible.</p>

@@ -17,7 +17,7 @@ export function auditHandlers({ db }: Context): HandlersOf<"listAudit" | "getAud
     listAudit: async ({ caller, query }) => {
       const { limit = LIMIT_DEFAULT, cursor, tenantId, all = false } = query;
       if (all) refuseUnlessOperator(caller, tenantId);
-      const filter = filterOf(query);
+      const filter = { ...filterOf(query), isNewestFirst: query.order === "desc" };
       const found = all
         ? await listAllAudit(db, { ...filter, after: parsePosition(cursor), limit: limit + 1 })
         : await listAudit(db, {
@@ -62,9 +62,10 @@ interface AuditQuery {
   readonly type?: string;
   readonly from?: string;
   readonly to?: string;
+  readonly order?: "asc" | "desc";
 }
 
-const filterOf = ({ keyId, resource, type, from, to }: AuditQuery): AuditFilter => ({
+const filterOf = ({ keyId, resource, type, from, to }: AuditQuery): Omit<AuditFilter, "isNewestFirst"> => ({
   keyId: keyId ?? null,
   resource: resource ?? null,
   type: type ?? null,
@@ -73,8 +74,8 @@ const filterOf = ({ keyId, resource, type, from, to }: AuditQuery): AuditFilter 
 });
 
 /** The parameters that the address of the next page repeats. */
-function keptOf({ tenantId, all, keyId, resource, type, from, to }: AuditQuery): Record<string, string> {
-  const given = { tenantId, all: all === true ? "true" : undefined, keyId, resource, type, from, to };
+function keptOf({ tenantId, all, keyId, resource, type, from, to, order }: AuditQuery): Record<string, string> {
+  const given = { tenantId, all: all === true ? "true" : undefined, keyId, resource, type, from, to, order };
   return Object.fromEntries(Object.entries(given).filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 

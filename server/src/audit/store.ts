@@ -44,9 +44,11 @@ export interface AuditFilter {
   readonly from: number | null;
   /** Exclusive. */
   readonly to: number | null;
+  /** Default: oldest first. */
+  readonly isNewestFirst?: boolean;
 }
 
-/** The chain of a tenant, oldest first. */
+/** The chain of a tenant, oldest first unless the filter says otherwise. */
 export const listAudit = (
   db: Queryable,
   {
@@ -58,8 +60,11 @@ export const listAudit = (
 ): Promise<readonly AuditRow[]> =>
   db.query<AuditRow>(sql`
     SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
-    WHERE tenant_id = ${tenantId} AND sequence > ${after ?? 0}::bigint AND ${matches(filter)}
-    ORDER BY sequence LIMIT ${limit}`);
+    WHERE tenant_id = ${tenantId} AND ${matches(filter)} AND ${
+      filter.isNewestFirst === true
+        ? sql`sequence < ${after ?? Number.MAX_SAFE_INTEGER}::bigint ORDER BY sequence DESC`
+        : sql`sequence > ${after ?? 0}::bigint ORDER BY sequence`
+    } LIMIT ${limit}`);
 
 /** Where a row is in the list of all tenants. */
 export interface AuditPosition {
@@ -71,8 +76,8 @@ export interface AuditPosition {
 
 /**
  * The rows of all tenants in the order of their times. A row may appear up to seconds after its time. The
- * list begins at `from` in the index: with an earlier begin, PostgreSQL would read and pass over all rows
- * from before it.
+ * list begins at `from` in the index, and at `to` in the other order: with another begin, PostgreSQL would
+ * read and pass over all rows from before it.
  */
 export const listAllAudit = (
   db: Queryable,
@@ -80,10 +85,15 @@ export const listAllAudit = (
 ): Promise<readonly AuditRow[]> =>
   db.query<AuditRow>(sql`
     SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
-    WHERE (at, tenant_id, sequence) >
+    WHERE ${matches(filter)} AND ${
+      filter.isNewestFirst === true
+        ? sql`(at, tenant_id, sequence) <
+        (coalesce(${after?.at ?? instantOf(filter.to)}::timestamptz, 'infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
+      ORDER BY at DESC, tenant_id DESC, sequence DESC`
+        : sql`(at, tenant_id, sequence) >
         (coalesce(${after?.at ?? instantOf(filter.from)}::timestamptz, '-infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
-      AND ${matches(filter)}
-    ORDER BY at, tenant_id, sequence LIMIT ${limit}`);
+      ORDER BY at, tenant_id, sequence`
+    } LIMIT ${limit}`);
 
 const TYPE = sql`type`;
 

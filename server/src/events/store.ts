@@ -18,6 +18,7 @@ import type { Context } from "../context.ts";
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import { isOfType } from "../db/of-type.ts";
+import type { Mark, Watched } from "./changes.ts";
 import type { EventRecord, TenantEventRecord } from "./view.ts";
 
 const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
@@ -122,8 +123,10 @@ export interface TenantEventsPage {
   readonly appId: string | null;
   /** A type, or all with a prefix: `machine.*`; null: all. */
   readonly type: string | null;
-  /** Only events after the one with this position. */
+  /** Only events after the one with this position in the order of the list. */
   readonly after: number | null;
+  /** Begins with the last one. Default: with the first one. */
+  readonly isNewestFirst?: boolean;
   readonly limit: number;
 }
 
@@ -164,12 +167,41 @@ const EVENT_COLUMNS = sql`
   ${TIMELINE_COLUMNS}, e.subject_kind AS "subjectKind", e.subject_id AS "subjectId"`;
 
 /** Whether `e`, a row of tenant_events, is of the page. */
-const followed = ({ tenantId, type, after, limit }: TenantEventsPage): Statement => sql`
-      ${isOfType(TYPE, type)} AND ${IS_SETTLED}
-      AND (e.restored_rank, e.transaction_id, e.position) > (
-        SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
-        FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)
+const followed = ({ tenantId, type, after, isNewestFirst = false, limit }: TenantEventsPage): Statement =>
+  isNewestFirst
+    ? sql`
+      ${isOfType(TYPE, type)} AND ${IS_SETTLED} AND ${after === null ? sql`true` : sql`${PLACE} < (${placeOf(tenantId, after)})`}
+    ORDER BY e.restored_rank DESC, e.transaction_id DESC, e.position DESC LIMIT ${limit}::int`
+    : sql`
+      ${isOfType(TYPE, type)} AND ${IS_SETTLED} AND ${PLACE} > (${placeOf(tenantId, after)})
     ORDER BY e.restored_rank, e.transaction_id, e.position LIMIT ${limit}::int`;
+
+const PLACE = sql`(e.restored_rank, e.transaction_id, e.position)`;
+
+/** The place of the event with this position; before all others if it was purged. */
+const placeOf = (tenantId: string, position: number | null): Statement => sql`
+        SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
+        FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${position}::bigint`;
+
+/** Ended operations are looked at this long: longer than clocks of servers differ. */
+const ENDED_MS = 120_000;
+
+/** The states of what has no events. */
+export function readMarks(db: Queryable, now: number, watched: Watched): Promise<readonly Mark[]> {
+  const { tenantId, hasNodes, hasAudit } = watched;
+  return db.query<Mark>(sql`
+    SELECT 'operation' AS kind, id, status || updated_at AS mark FROM operations
+      WHERE tenant_id = ${tenantId} AND status = 'running'
+    UNION ALL
+    SELECT 'operation', id, status || updated_at FROM operations
+      WHERE tenant_id = ${tenantId} AND status <> 'running' AND updated_at > ${instantOf(now - ENDED_MS)}::timestamptz
+    UNION ALL
+    SELECT 'node', id, concat_ws(' ', status, cordoned_at, maintenance_at, held_at, lost_at, release, last_error_at)
+      FROM nodes WHERE ${hasNodes}::boolean
+    UNION ALL
+    SELECT 'audit', tenant_id, sequence::text FROM audit_chains
+      WHERE tenant_id = ${tenantId} AND ${hasAudit}::boolean`);
+}
 
 /** Deletes old events. Returns how many. */
 export function purgeEvents(context: Context, limit: number): Promise<number> {
