@@ -38,7 +38,8 @@ export const LAYERS: readonly Layer[] = [
     name: "pure",
     holds: "tests beside the code, of scripts and of the repository: no process, no network, no database",
     fits: (path) =>
-      /^(base|contract|server|node|sdk|cli|console)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
+      /^(base|contract|server|node|sdk|cli|console|providers\/[a-z-]+)\/src\//.test(path) ||
+      /^(scripts|bench|test\/house)\//.test(path),
     processes: 8,
     load: 1,
     fileTimeoutMs: 60 * SECOND_MS,
@@ -116,10 +117,13 @@ export const STAGES: readonly (readonly string[])[] = [
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {
-  const found = globSync("{base,contract,server,node,guest,sdk,gateway,cli,console,test,scripts,bench}/**/*.test.ts", {
-    cwd: root,
-    exclude: (name) => name.includes("node_modules"),
-  });
+  const found = globSync(
+    "{base,contract,server,node,guest,sdk,gateway,providers,cli,console,test,scripts,bench}/**/*.test.ts",
+    {
+      cwd: root,
+      exclude: (name) => name.includes("node_modules"),
+    },
+  );
   const byLayer = new Map<string, string[]>(STAGES.flat().map((name) => [name, []]));
   for (const path of found.toSorted()) {
     const layer = LAYERS.find((each) => each.fits(path));

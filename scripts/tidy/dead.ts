@@ -18,7 +18,7 @@ const ENTRY_POINTS = [
 ];
 
 /** Folders whose exports are for other projects. */
-const PUBLIC = [/^sdk\/src\//];
+const PUBLIC = [/^sdk\/src\//, /^providers\/[a-z-]+\/src\/(provider|tools)\.ts$/];
 /**
  * Folders where a name may be used in its own file only; types may everywhere, as part of what the file
  * exports.

@@ -24,6 +24,7 @@ const EVERY_MEMBER = [
   "sdk",
   "cli",
   "gateway",
+  "providers",
   "guest",
   "test",
   "bench",
@@ -42,11 +43,12 @@ const MEMBERS: Readonly<Record<string, Member>> = {
     advice: "the node reaches the server over the link (contract/src/link/link.ts)",
   },
   sdk: { members: [], types: ["contract"], advice: "the sdk runs anywhere: it takes only types from contract" },
-  cli: { members: ["base", "contract", "sdk"], advice: "the command line reaches the server through sdk" },
+  cli: { members: ["base", "contract", "sdk", "providers"], advice: "the command line reaches the server through sdk" },
   gateway: {
     members: ["base", "contract", "sdk"],
     advice: "a gateway is a program over the public API: it reaches the server through sdk",
   },
+  providers: { members: ["sdk"], advice: "a provider is a package for others' frameworks, on the sdk alone" },
   console: { members: ["sdk"], types: ["contract"], advice: "the console reaches the server through sdk" },
   guest: {
     members: ["base", "contract", "node", "test"],
@@ -159,8 +161,11 @@ function packagesOf(tree: Tree, member: string): string[] {
   return MEMBER_FILES.flatMap((file) => listedIn(tree.files.get(`${member}/${file}`), member));
 }
 
-/** Each gateway is a package in the folder of all, and so are packages that only some tests need. */
-const MEMBER_FILES = ["package.json", "e2b/package.json"];
+/**
+ * Each gateway and each provider is a package in the folder of all, and so are packages that only some tests
+ * need.
+ */
+const MEMBER_FILES = ["package.json", "e2b/package.json", "computesdk/package.json", "ai-sdk/package.json"];
 
 function listedIn(text: string | undefined, member: string): string[] {
   if (text === undefined) return [];

@@ -39,7 +39,7 @@ const WORDS: readonly Word[] = [
   },
   {
     rule: "trace",
-    pattern: /\b(?:A[I]|L[L]M|G[P]T|Chat[G]PT|Cl[a]ude|Anthr[o]pic|Open[A]I|Cop[i]lot|Cod[e]x)\b/g,
+    pattern: /\b(?:A[I](?! SDK)|L[L]M|G[P]T|Chat[G]PT|Cl[a]ude|Anthr[o]pic|Open[A]I|Cop[i]lot|Cod[e]x)\b/g,
     instead: "do not name the author or the tool",
   },
 ];

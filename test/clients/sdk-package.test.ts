@@ -13,7 +13,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
 import { makeDirectory, startUp } from "../../cli/test/run-up.ts";
-import { packSdk } from "../../scripts/pack-sdk.ts";
+import { pack } from "../../scripts/pack.ts";
 import { replyJson, startPeer } from "../../sdk/test/peer.ts";
 
 const run = promisify(execFile);
@@ -58,7 +58,7 @@ const folder = (): string => path.join(project, "node_modules/@flotilla/sdk");
 
 before(async () => {
   project = await mkdtemp(path.join(tmpdir(), "flotilla-sdk-user-"));
-  const packed = packSdk(project);
+  const packed = pack("sdk", project);
   await writeFile(path.join(project, "package.json"), '{ "private": true }');
   await run("npm", ["install", "--offline", "--no-audit", "--no-fund", packed], { cwd: project });
 });
