@@ -10,6 +10,8 @@ import { until } from "../../test/support/until.ts";
 import { runCli, startCli } from "./run-cli.ts";
 import { makeDirectory, startUp } from "./run-up.ts";
 
+const IMAGE = "local/busybox";
+
 interface Printed {
   readonly results: readonly {
     readonly mode: string;
@@ -43,17 +45,51 @@ test("bench measures, prints its results in each form, and removes what it made"
   assert.equal(await left(), "");
 });
 
+test("bench over ComputeSDK's provider writes a file for each mode in its benchmark's form", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  const left = async () => String((await up.cli("machine", "ls")).output);
+  const folder = join(up.dataDirectory, "results");
+  const run = (...argv: string[]) => up.cli("bench", "--computesdk", folder, "--count", "2", "--stagger", "1", ...argv);
+
+  const ran = await run("--command", "true", "--json");
+  assert.equal(ran.code, 0, ran.errors);
+  const printed = JSON.parse(String(ran.output)) as readonly { readonly file: string; readonly mode: string }[];
+  assert.deepEqual(
+    printed.map(({ mode }) => mode),
+    ["sequential", "staggered", "concurrent"],
+  );
+  for (const [index, mode] of ["sequential", "staggered", "burst"].entries()) {
+    const file = join(folder, `${mode}_tti/latest.json`);
+    assert.equal(readFileSync(file, "utf8"), readFileSync(printed[index]?.file ?? "", "utf8"));
+    const written = JSON.parse(readFileSync(file, "utf8")) as Printed & { readonly config: object };
+    assert.deepEqual(written.config, { ...{ iterations: 2, timeoutMs: 120_000 }, command: "true", image: IMAGE });
+    assert.ok(written.results[0]?.iterations.every(({ ttiMs }) => ttiMs > 0));
+  }
+  assert.equal(await left(), "");
+
+  const without = await run("--create", "burst");
+  assert.equal(without.code, 1);
+  assert.match(without.errors, /^error: `node -v` ended with \d+[^]*--command/);
+  assert.equal(await left(), "");
+});
+
 test("bench stopped with Ctrl-C removes what it made and ends with 130", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const key = readFileSync(join(up.dataDirectory, "admin.key"), "utf8").trim();
   const environment = { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: key };
   const list = async () => String((await runCli(t, ["machine", "ls"], { environment })).output);
-  const argv = ["bench", "--create", "staggered", "--count", "300", "--stagger", "100"];
-  const { child, ran } = startCli(t, argv, { environment });
-  await until(async () => (await list()).includes("local/busybox"), { what: "a first machine", deadlineMs: 30_000 });
-  child.kill("SIGINT");
-  const { code, errors } = await ran;
-  assert.equal(code, 130, errors);
-  assert.equal(errors, "stopping: removing the machines that were made\n");
-  assert.equal(await list(), "");
+  const common = ["--create", "staggered", "--count", "300", "--stagger", "100"];
+  const over = ["--computesdk", up.dataDirectory, "--command", "true"];
+  for (const argv of [
+    ["bench", ...common],
+    ["bench", ...common, ...over],
+  ]) {
+    const { child, ran } = startCli(t, argv, { environment });
+    await until(async () => (await list()).includes("local/busybox"), { what: "a first machine", deadlineMs: 30_000 });
+    child.kill("SIGINT");
+    const { code, errors } = await ran;
+    assert.equal(code, 130, errors);
+    assert.equal(errors, "stopping: removing the machines that were made\n");
+    assert.equal(await list(), "");
+  }
 });

@@ -2,7 +2,7 @@
  * `flotilla bench`: measures how fast machines are on a running Flotilla.
  *
  * Without --create: the rows of docs/benchmarks.md that need only the API, as a table. With --create: the
- * create benchmark of public sandbox leaderboards.
+ * create benchmark of public sandbox leaderboards; with --computesdk over ComputeSDK's provider, in its form.
  *
  * Always:
  * - Every machine it made is removed before it ends, also on Ctrl-C (exit code 130).
@@ -38,6 +38,7 @@ export async function run(call: Call, _operands: readonly string[], options: Ben
     stopping.abort();
   });
   try {
+    if (options.computesdk !== undefined) return await computesdk(call, options, stopping.signal);
     await warmUp(call, fleet, options, stopping.signal);
     const measured = { call, fleet, options, stopped: stopping.signal };
     return options.create === undefined ? await showRows(measured) : await showCreate(measured, options.create);
@@ -48,6 +49,12 @@ export async function run(call: Call, _operands: readonly string[], options: Ben
     await removeAll(call, fleet);
     forget();
   }
+}
+
+/** Loaded when it is used: others do not wait for ComputeSDK. */
+async function computesdk(call: Call, options: BenchOptions, stopped: AbortSignal): Promise<number> {
+  const { runComputesdk } = await import("./computesdk.ts");
+  return runComputesdk(call, options, stopped);
 }
 
 interface Measured {

@@ -15,6 +15,8 @@ export function addBenchCommand(tree: Tree, root: Command): void {
     options: (command) =>
       command
         .addOption(new Option("--create <mode>", "only creates, as public leaderboards do").choices(CREATE_MODES))
+        .option("--computesdk <folder>", "ComputeSDK's benchmark over its provider; its results go into the folder")
+        .option("--command <line>", "with --computesdk: the first command; default: node -v")
         .option("--count <count>", "machines for each kind of measurement", count, 20)
         .option("--image <image>", "the image of the machines", "local/busybox")
         .option("--stagger <ms>", "with --create staggered: time between launches", milliseconds, STAGGER_MS_DEFAULT)
@@ -28,7 +30,8 @@ export function addBenchCommand(tree: Tree, root: Command): void {
           `
 Needs a running, otherwise idle Flotilla:
   $ flotilla bench
-  $ flotilla bench --create burst --count 100 --warm-up 3m --json`,
+  $ flotilla bench --create burst --count 100 --warm-up 3m --json
+  $ flotilla bench --computesdk results --count 100 --image local/e2b-code-interpreter`,
         ),
     load: () => import("./bench.ts"),
   });

@@ -8,7 +8,6 @@
 import type { Clock } from "@flotilla/base/clock";
 import { failureOf } from "../failure.ts";
 import type { CreateMode } from "./options.ts";
-import type { BenchFleet } from "./fleet.ts";
 import { type Percentiles, percentilesOf, roundMs } from "./statistics.ts";
 
 export interface Outcome {
@@ -44,11 +43,18 @@ export interface CreateResult {
   readonly rampProfile?: readonly { readonly launchedAt: number; readonly readyAt: number; readonly ttiMs: number }[];
 }
 
+/** Where the machines of a run come from. */
+export interface Launches {
+  /** Makes one that has answered its first command; the time is from create to the answer. */
+  make(): Promise<{ readonly machine: { readonly id: string }; readonly ttiMs: number }>;
+  remove(id: string): Promise<void>;
+}
+
 export interface ModeOptions {
   readonly mode: CreateMode;
   readonly count: number;
   readonly staggerMs: number;
-  readonly fleet: BenchFleet;
+  readonly fleet: Launches;
   readonly clock: Clock;
   readonly stopped: AbortSignal;
   /** Called with the number of machines that have answered or failed. */

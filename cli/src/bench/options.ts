@@ -5,6 +5,10 @@ export const CREATE_MODES = ["sequential", "staggered", "burst"] as const;
 export type CreateMode = (typeof CREATE_MODES)[number];
 
 export interface BenchOptions {
+  /** The folder that results of ComputeSDK's benchmark are written into. */
+  readonly computesdk?: string;
+  /** The first command of its sandboxes. */
+  readonly command?: string;
   readonly create?: CreateMode;
   readonly count: number;
   readonly image: string;
