@@ -12,6 +12,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
 import type { Flotilla } from "./flotilla.ts";
+import { until } from "./until.ts";
 
 const PROGRAM = "/usr/bin/chromium-headless-shell";
 const PATIENT_MS = 30_000;
@@ -22,17 +23,19 @@ export interface ConsoleOptions {
   readonly key?: string;
   readonly isLight?: boolean;
   readonly width?: number;
+  /** A browser that runs already, and that stays; default: its own. */
+  readonly browser?: Browser;
 }
 
-class ConsolePage implements AsyncDisposable {
+export class ConsolePage implements AsyncDisposable {
   readonly page: Page;
   readonly context: BrowserContext;
   readonly url: string;
-  readonly #browser: Browser;
+  readonly #close: () => Promise<void>;
   readonly #faults: string[] = [];
 
-  constructor(browser: Browser, context: BrowserContext, page: Page, url: string) {
-    this.#browser = browser;
+  constructor(close: () => Promise<void>, context: BrowserContext, page: Page, url: string) {
+    this.#close = close;
     this.context = context;
     this.page = page;
     this.url = url;
@@ -49,6 +52,19 @@ class ConsolePage implements AsyncDisposable {
   /** Opens a path of the console. */
   async open(path: string): Promise<void> {
     await this.page.goto(`${this.url}/console/${path}`);
+  }
+
+  /** Opens a path of the console, and waits until everything that it shows has been read. */
+  async visit(path: string): Promise<void> {
+    await this.open(path);
+    await this.untilRead();
+  }
+
+  /** Waits until the page shows its title, and nothing that is being read. */
+  async untilRead(): Promise<void> {
+    await this.page.getByRole("heading", { level: 1 }).first().waitFor();
+    const isRead = async (): Promise<boolean> => (await this.page.locator(".loading").count()) === 0;
+    await until(isRead, { what: `${this.page.url()} to be read` });
   }
 
   /** Throws what the page has printed as an error since the last call, except what the test expects. */
@@ -75,7 +91,7 @@ class ConsolePage implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#browser.close();
+    await this.#close();
   }
 }
 
@@ -94,14 +110,19 @@ export async function openConsole(flotilla: Flotilla, options: ConsoleOptions = 
 /** A browser that is not signed in. */
 export async function openBrowser(
   url: string,
-  { isLight = false, width = 1280 }: ConsoleOptions = {},
+  { isLight = false, width = 1280, browser: given }: ConsoleOptions = {},
 ): Promise<ConsolePage> {
-  const browser = await chromium.launch({ executablePath: PROGRAM, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const browser = given ?? (await startBrowser());
   const context = await browser.newContext({
     viewport: { width, height: 860 },
     colorScheme: isLight ? "light" : "dark",
     permissions: ["clipboard-read", "clipboard-write"],
   });
   context.setDefaultTimeout(PATIENT_MS);
-  return new ConsolePage(browser, context, await context.newPage(), url);
+  const close = (): Promise<void> => (given === undefined ? browser.close() : context.close());
+  return new ConsolePage(close, context, await context.newPage(), url);
 }
+
+/** A browser for all tests of a file, which closes it. */
+export const startBrowser = (): Promise<Browser> =>
+  chromium.launch({ executablePath: PROGRAM, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
