@@ -48,5 +48,5 @@ function nameOf(fleet: Fleet, page: string): string {
 
 async function untilShown(opened: ConsolePage): Promise<void> {
   await opened.untilRead();
-  await opened.page.getByText("Live", { exact: true }).waitFor();
+  await opened.page.getByText("Live", { exact: true }).waitFor({ state: "attached" });
 }
