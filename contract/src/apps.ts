@@ -97,6 +97,7 @@ export const AppInfo = Type.Object({
   url: Type.String(),
   release: nullable(int32({ description: "the release that was rolled out last; null: none was" })),
   message: nullable(Type.String({ description: "why it is as it is, where that is not obvious" })),
+  createdBy: Type.String({ description: "the key that changed it last, with which its instances are made" }),
   rollout: nullable(RolloutInfo),
 });
 export type AppInfo = Static<typeof AppInfo>;

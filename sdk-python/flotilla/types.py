@@ -105,6 +105,8 @@ class AppInfo(TypedDict):
     release: int | None
     # why it is as it is, where that is not obvious
     message: str | None
+    # the key that changed it last, with which its instances are made
+    createdBy: str
     rollout: RolloutInfo | None
 
 

@@ -2107,6 +2107,8 @@ export interface AppInfo {
   release: number | null;
   /** why it is as it is, where that is not obvious */
   message: string | null;
+  /** the key that changed it last, with which its instances are made */
+  createdBy: string;
   rollout: RolloutInfo | null;
 }
 

@@ -16,7 +16,7 @@ test("a rollout is shown with its instances, newest release first, and with what
   const app: AppInfo = {
     ...{ id: "app-1", name: "web", image: "i", replicas: 2, status: "deploying", port: 80, domain: null },
     ...{ createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-01T00:00:00Z", url: "http://web.localhost/" },
-    ...{ release: 1, message: null },
+    ...{ release: 1, createdBy: "key-1", message: null },
     rollout: {
       ...{ operationId: "op-1", to: 2, phase: "checking", strategy: "rolling", from: 1 },
       ...{ message: "release 2 replaces release 1", waitingFor: "the health of 1 instance" },

@@ -9,7 +9,7 @@ import { hasEnded, judge } from "./wait.ts";
 const app = (more: Partial<AppInfo>): AppInfo => ({
   ...{ id: "app-1", name: "web", image: "i", replicas: 1, status: "running", port: 80, domain: null, instances: [] },
   ...{ createdAt: "2026-01-01T00:00:00Z", updatedAt: "2026-01-01T00:00:00Z", url: "http://web.localhost/" },
-  ...{ release: 1, message: null, rollout: null },
+  ...{ release: 1, createdBy: "key-1", message: null, rollout: null },
   ...more,
 });
 

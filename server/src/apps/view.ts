@@ -66,6 +66,7 @@ export function appInfo(reading: AppReading, addresses: Addresses): AppInfo {
     url: urlOf(addresses, app),
     release: app.currentRelease,
     message: app.failure === null ? null : `${app.failures} of its instances failed in a row; the last: ${app.failure}`,
+    createdBy: app.createdBy,
     rollout: rollout === undefined ? null : rolloutInfo(app, rollout),
   };
 }
