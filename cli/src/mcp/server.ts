@@ -8,6 +8,7 @@ import { appTools } from "./tools/apps.ts";
 import { execTools } from "./tools/exec.ts";
 import { fileTools } from "./tools/files.ts";
 import { machineTools } from "./tools/machines.ts";
+import { packageTools } from "./tools/packages.ts";
 
 /** One call's input has at most so many values. */
 const INPUT_VALUES_MAX = 10_000;
@@ -29,7 +30,7 @@ export function makeServer(session: Session): McpServer {
       requestState: { verify: (state, context) => asked.verify(state, context) },
     },
   );
-  for (const add of [...machineTools, ...execTools, ...fileTools, ...appTools]) add(server, session);
+  for (const add of [...machineTools, ...execTools, ...fileTools, ...packageTools, ...appTools]) add(server, session);
   addResources(server, session);
   return server;
 }

@@ -2,7 +2,7 @@
  * What a tool is, and how one is registered at a server.
  *
  * Always:
- * - A tool is shown only to a key with all its scopes.
+ * - A tool is shown only to a key with the scopes that it needs.
  * - What cannot be undone asks back first, with a state that is signed and bound to the call, its target and
  *   the key; an answer to another question asks again.
  * - A cancelled call ends what it began: its signal goes to every call of the API.
@@ -42,6 +42,8 @@ export interface ToolDefinition<Input extends z.ZodObject> {
   readonly title: string;
   readonly description: string;
   readonly needs: readonly string[];
+  /** One of these is enough. */
+  readonly needsOneOf?: readonly string[];
   readonly input: Input;
   /** `reads` changes nothing; `makes` adds or changes; `destroys` takes away what cannot be brought back. */
   readonly effect: "reads" | "makes" | "destroys";
@@ -54,10 +56,11 @@ export interface ToolDefinition<Input extends z.ZodObject> {
 export type Tool = (server: McpServer, session: Session) => void;
 
 export function tool<Input extends z.ZodObject>(definition: ToolDefinition<Input>): Tool {
-  const { name, title, description, needs, input: inputSchema, effect } = definition;
+  const { name, title, description, needs, needsOneOf, input: inputSchema, effect } = definition;
   const annotations = { readOnlyHint: effect === "reads", destructiveHint: effect === "destroys" };
   return (server, session) => {
     if (!needs.every((scope) => may(session, scope))) return;
+    if (needsOneOf?.some((scope) => may(session, scope)) === false) return;
     const call = async (input: z.output<Input>, context: ServerContext) => {
       const use = { session, signal: context.mcpReq.signal, progress: progressOf(context) };
       try {

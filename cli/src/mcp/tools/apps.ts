@@ -61,12 +61,14 @@ const deployApp = tool({
   run: async ({ app, env, ...rest }, { session, signal }) => {
     const variables = env === undefined ? undefined : Object.entries(env).map(([key, value]) => ({ key, value }));
     const body = { ...rest, name: app, env: variables };
-    const known = await session.flotilla.listApps({ signal });
+    const { flotilla, common } = session;
+    const known = (await flotilla.listApps({ signal })).find(({ name }) => name === app);
     // One instance more runs while the others are replaced.
-    const count = rest.replicas + (known.some(({ name }) => name === app) ? 1 : 0);
-    const besides = instancesOf(app);
-    const deploy = () => session.flotilla.deployApp(body, { signal, idempotencyKey: crypto.randomUUID() });
-    return json(await session.common.ceilings.making(session, { count, besides }, deploy));
+    const count = rest.replicas + (known === undefined ? 0 : 1);
+    const deploy = () => flotilla.deployApp(body, { signal, idempotencyKey: crypto.randomUUID() });
+    const undo = () =>
+      known === undefined ? flotilla.destroyApp(app) : flotilla.scaleApp(app, { count: known.replicas });
+    return json(await common.ceilings.making(session, { count, app }, deploy, undo));
   },
 });
 
@@ -78,17 +80,17 @@ const scaleApp = tool({
   input: z.object({ app: appInput, replicas: replicasInput }),
   effect: "makes",
   run: async ({ app, replicas }, { session, signal }) => {
-    const besides = instancesOf(app);
-    const scale = () => session.flotilla.scaleApp(app, { count: replicas }, { signal });
-    return json(await session.common.ceilings.making(session, { count: replicas, besides }, scale));
+    const { flotilla, common } = session;
+    const known = await flotilla.getApp(app, { signal });
+    const scale = () => flotilla.scaleApp(app, { count: replicas }, { signal });
+    // What takes away is always allowed.
+    if (replicas <= known.replicas) return json(await scale());
+    const undo = () => flotilla.scaleApp(app, { count: known.replicas });
+    // One more runs while a release replaces another.
+    const count = replicas + (known.rollout === null ? 0 : 1);
+    return json(await common.ceilings.making(session, { count, app }, scale, undo));
   },
 });
-
-/** An instance has the name of its app as a label. */
-const instancesOf =
-  (app: string) =>
-  ({ labels }: { readonly labels: Readonly<Record<string, string>> }): boolean =>
-    labels["app"] === app;
 
 const destroyApp = tool({
   name: "destroy_app",
@@ -136,6 +138,7 @@ const getUsage = tool({
   title: "Show usage and cost",
   description: "Shows the plan's ceilings, and what the tenant has used and what that costs this month, in micros.",
   needs: [],
+  needsOneOf: ["usage:read", "machine:read"],
   input: z.object({}),
   effect: "reads",
   run: async (_input, { session, signal }) => json(await session.flotilla.getAccount({ signal })),

@@ -1,14 +1,16 @@
 /**
- * Tools for machines: list, make, start, stop, delete, package, branch, adopt.
+ * Tools for machines: list, make, start, stop, delete, branch, adopt.
  */
 import type { MachineInfo } from "@flotilla/sdk";
+import type { CallToolResult } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { findMachine } from "../../machine/find.ts";
 import { IDLE_SECONDS } from "../ceilings.ts";
-import { json, text } from "../results.ts";
+import { json, refused, text } from "../results.ts";
 import { machineInput, type Question, type Tool, tool, type Use } from "../tool.ts";
 
 const LISTED_MAX = 200;
+const DISK_GB = 4;
 
 /** What an assistant needs to know of a machine; get_machine has the rest. */
 const summary = ({ id, name, state, source, url, ports, createdAt, parentMachineId }: MachineInfo): object => ({
@@ -67,10 +69,11 @@ const createMachine = tool({
   needs: ["machine:create", "machine:read"],
   input: z.object({
     image: z.string().min(1).max(500).describe("an image's reference, such as local/busybox or python:3.13"),
+    package: z.boolean().default(false).describe("whether image is that of a packaged machine, of list_packages"),
     name: z.string().max(63).optional().describe("lower case letters, digits and hyphens; unique"),
     cpus: z.number().int().min(1).max(64).default(1),
     memoryMb: z.number().int().min(64).max(1_048_576).default(512),
-    diskGb: z.number().int().min(1).max(65_536).default(4),
+    diskGb: z.number().int().min(1).max(65_536).optional().describe("default: 4, or as large as the package"),
     env: z.record(z.string(), z.string()).optional().describe("environment of the machine and of its commands"),
     ports: z.array(z.number().int().min(1).max(65_535)).max(32).optional().describe("ports to publish"),
     command: z.array(z.string()).max(256).optional().describe("replaces the image's command"),
@@ -84,14 +87,25 @@ const createMachine = tool({
   effect: "makes",
   run: async (input, use) => {
     const { session, signal } = use;
-    const { image, cpus, memoryMb, diskGb, ports, network, start, autoStopSeconds, ...rest } = input;
+    const {
+      image,
+      package: isPackage,
+      cpus,
+      memoryMb,
+      diskGb = isPackage ? undefined : DISK_GB,
+      ports,
+      network,
+      start,
+      autoStopSeconds,
+      ...rest
+    } = input;
     const { ceilings } = session.common;
     const idleSeconds = ceilings.limitsSpending
       ? Math.min(autoStopSeconds ?? IDLE_SECONDS, IDLE_SECONDS)
       : autoStopSeconds;
     const body = {
       ...rest,
-      source: { type: "image", reference: image } as const,
+      source: { type: isPackage ? "smolmachine" : "image", reference: image } as const,
       resources: { cpus, memoryMb, diskGb },
       network: { mode: network },
       ports: ports?.map((port) => ({ port })),
@@ -100,9 +114,22 @@ const createMachine = tool({
     const make = (): Promise<MachineInfo> =>
       session.flotilla.createMachine(body, { signal, idempotencyKey: crypto.randomUUID() });
     const made = await ceilings.making(session, { count: 1 }, make, remove(use));
-    return json(summary(start ? await session.flotilla.startMachine(made.id, { signal }) : made));
+    return start ? startNew(made, use) : json(summary(made));
   },
 });
+
+/** Says what is left when it does not start. A cancelled call leaves nothing. */
+async function startNew(made: MachineInfo, use: Use): Promise<CallToolResult> {
+  const { session, signal } = use;
+  try {
+    return json(summary(await session.flotilla.startMachine(made.id, { signal })));
+  } catch (error) {
+    if (signal.aborted) await remove(use)(made);
+    const { content } = refused(error);
+    const left = `${made.name ?? made.id} is made and not started: start_machine tries again, delete_machine removes it`;
+    return { content: [...content, { type: "text", text: left }], isError: true };
+  }
+}
 
 const startMachine = tool({
   name: "start_machine",
@@ -191,19 +218,6 @@ const adoptBranch = tool({
   },
 });
 
-const packageMachine = tool({
-  name: "package_machine",
-  title: "Package a machine",
-  description: "Packages a stopped machine's disk, so that machines can be made from it elsewhere.",
-  needs: ["machine:create", "machine:read"],
-  input: z.object({ machine: machineInput, tag: z.string().max(128).optional() }),
-  effect: "makes",
-  run: async ({ machine, tag }, { session, signal }) => {
-    const { id } = await findMachine(session.flotilla, machine);
-    return json(await session.flotilla.exportMachine(id, { tag }, { signal }));
-  },
-});
-
 export const machineTools: readonly Tool[] = [
   listMachines,
   getMachine,
@@ -213,5 +227,4 @@ export const machineTools: readonly Tool[] = [
   deleteMachine,
   branchMachine,
   adoptBranch,
-  packageMachine,
 ];
