@@ -4,31 +4,15 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type IncomingMessage, request } from "node:http";
-import { test, type TestContext } from "node:test";
+import { test } from "node:test";
 import { text } from "node:stream/consumers";
 import { until } from "../../test/support/until.ts";
 import { connectMcp, ERAS, type Era } from "./mcp-client.ts";
+import { listening, newKey } from "./mcp-listening.ts";
 import { startCli } from "./run-cli.ts";
-import { makeDirectory, type RunningUp, startUp } from "./run-up.ts";
+import { makeDirectory, startUp } from "./run-up.ts";
 
 const image = "local/busybox";
-
-interface Listening {
-  readonly url: string;
-  said(): string;
-  stop(): Promise<unknown>;
-}
-
-async function listening(t: TestContext, up: RunningUp, ...argv: string[]): Promise<Listening> {
-  // It has no key: each caller has its own.
-  const environment = { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: "smk_unused" };
-  const { child, ran } = startCli(t, ["mcp", "--listen", "127.0.0.1:0", ...argv], { environment });
-  let errors = "";
-  child.stderr?.on("data", (chunk: Buffer) => (errors += chunk));
-  await until(() => /serves (\S+),/.test(errors), { what: "the address", deadlineMs: 20_000 });
-  const [, url = ""] = /serves (\S+),/.exec(errors) ?? [];
-  return { url, said: () => errors, stop: () => (child.kill("SIGTERM"), ran) };
-}
 
 /** A raw request, with headers that `fetch` would not send. */
 async function raw(url: string, headers: Record<string, string>, body = "{}", method = "POST") {
@@ -36,11 +20,6 @@ async function raw(url: string, headers: Record<string, string>, body = "{}", me
   sent.end(method === "GET" ? undefined : body);
   const [answer] = (await once(sent, "response")) as [IncomingMessage];
   return { status: answer.statusCode, headers: answer.headers, body: await text(answer) };
-}
-
-async function newKey(up: RunningUp, ...scopes: string[]): Promise<string> {
-  const made = await up.cli("key", "create", ...scopes.flatMap((scope) => ["--scope", scope]));
-  return String(made.output).trim();
 }
 
 test("over HTTP", async (t) => {
