@@ -8,6 +8,7 @@
  */
 import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
+import { agents } from "./agents.ts";
 import { appDeploy } from "./app-deploy.ts";
 import { appRequests } from "./app-requests.ts";
 import { appRoutes } from "./app-routes.ts";
@@ -55,6 +56,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   branches: { run: branches, samplesDefault: 20, samplesMax: 200 },
   "branch-16": { run: (n) => branchBatch(16, n, 2_000), samplesDefault: 5, samplesMax: 20 },
   "branch-48": { run: (n) => branchBatch(48, n, 8_000), samplesDefault: 3, samplesMax: 20 },
+  agents: { run: agents, samplesDefault: 20, samplesMax: 100 },
   packages: { run: packages, samplesDefault: 20, samplesMax: 200 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
   "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },

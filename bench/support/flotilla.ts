@@ -101,6 +101,11 @@ export class BenchFlotilla implements AsyncDisposable {
     return { url: this.#url, headers: { authorization: `Bearer ${this.#apiKey}`, "content-type": "application/json" } };
   }
 
+  /** Access for a client of another program. */
+  get connection(): { readonly url: string; readonly apiKey: string } {
+    return { url: this.#url, apiKey: this.#apiKey };
+  }
+
   /** Whether this run started it, so that its directories and processes may be inspected. */
   get isOwn(): boolean {
     return this.#attached === null;
