@@ -119,6 +119,16 @@ export const imagesQuery = queryOptions({
   queryFn: ({ signal }) => readAll((options) => api.listImages(options), signal),
 });
 
+export const packagesQuery = queryOptions({
+  queryKey: ["packages"],
+  queryFn: ({ signal }) => readAll((options) => api.listPackages(options), signal),
+});
+
+export const retentionQuery = queryOptions({
+  queryKey: ["packages", "retention"],
+  queryFn: ({ signal }) => api.listPackageRetention({ signal }),
+});
+
 export const operationsQuery = queryOptions({
   queryKey: ["operations"],
   queryFn: ({ signal }) => api.listOperations({ query: { limit: 200 }, signal }),

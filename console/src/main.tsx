@@ -83,6 +83,14 @@ const routes = root.addChildren([
   createRoute({
     ...under,
     path: "/machines/create",
+    validateSearch: (search: Record<string, unknown>): { like?: string; package?: string; image?: string } => {
+      const [like, from, image] = [text(search["like"]), text(search["package"]), text(search["image"])];
+      return {
+        ...(like === undefined ? {} : { like }),
+        ...(from === undefined ? {} : { package: from }),
+        ...(image === undefined ? {} : { image }),
+      };
+    },
     component: page(() => import("./pages/create-machine.tsx"), "CreateMachinePage"),
   }),
   createRoute({
@@ -109,6 +117,11 @@ const routes = root.addChildren([
     ...under,
     path: "/images",
     component: page(() => import("./pages/images.tsx"), "ImagesPage"),
+  }),
+  createRoute({
+    ...under,
+    path: "/packages",
+    component: page(() => import("./pages/packages.tsx"), "PackagesPage"),
   }),
   createRoute({
     ...under,

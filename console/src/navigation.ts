@@ -17,6 +17,7 @@ export const PLACES: readonly Place[] = [
   { to: "/machines", name: "Machines", icon: "machines", scope: "machine:read", group: "Work" },
   { to: "/apps", name: "Apps", icon: "apps", scope: null, group: "Work" },
   { to: "/images", name: "Images", icon: "images", scope: "machine:read", group: "Work" },
+  { to: "/packages", name: "Packages", icon: "packages", scope: "machine:read", group: "Work" },
   { to: "/pools", name: "Pools", icon: "pools", scope: "machine:read", group: "Work" },
   { to: "/nodes", name: "Nodes", icon: "nodes", scope: "admin", group: "Fleet" },
   { to: "/operations", name: "Operations", icon: "operations", scope: null, group: "Fleet" },

@@ -4,16 +4,18 @@
  * Always: what is refused is said at its field, and nothing that was typed is lost; the price is that of the
  * tenant's plan.
  */
-import { FlotillaError, type AccountInfo, type CreateMachineRequest } from "@flotilla/sdk";
+import { FlotillaError, type AccountInfo, type CreateMachineRequest, type MachineInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { type SyntheticEvent, useId, useState } from "react";
 import { api } from "../api.ts";
-import { accountQuery, imagesQuery, machinesQuery } from "../data.ts";
+import { accountQuery, imagesQuery, machineQuery, machinesQuery, packagesQuery } from "../data.ts";
 import { renderMoney, shellWord } from "../format.ts";
 import { putMachine } from "../live.ts";
+import { useParameter } from "../route.ts";
 import { useSession } from "../session.tsx";
-import { Button, Cli, ErrorNote, Field, PageHead, Select } from "../ui/parts.tsx";
+import { Area, Check } from "../ui/form.tsx";
+import { Button, Cli, ErrorNote, Field, Loading, PageHead, Select } from "../ui/parts.tsx";
 
 const SUGGESTED = ["local/busybox", "alpine", "debian", "ubuntu", "nginx", "node", "python", "postgres", "redis"];
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$/;
@@ -26,6 +28,7 @@ const [CPUS_DEFAULT, MEMORY_MB_DEFAULT] = [4, 8192];
 
 interface Draft {
   readonly name: string;
+  readonly from: "image" | "smolmachine";
   readonly image: string;
   readonly cpus: string;
   readonly memoryMb: string;
@@ -34,15 +37,19 @@ interface Draft {
   readonly env: string;
   readonly labels: string;
   readonly command: string;
+  /** A copied command, argument by argument; null: `command` is for a shell. */
+  readonly argv: readonly string[] | null;
   readonly network: "open" | "blocked";
   readonly autoStop: string;
   readonly isStarted: boolean;
   readonly isEphemeral: boolean;
+  readonly isBranchable: boolean;
 }
 
 const FIRST: Draft = {
   ...{ name: "", image: "", cpus: "", memoryMb: "", diskGb: "", ports: "", env: "", labels: "", command: "" },
-  ...{ network: "open", autoStop: "", isStarted: true, isEphemeral: false },
+  ...{ network: "open", autoStop: "", isStarted: true, isEphemeral: false, isBranchable: false },
+  ...{ from: "image", argv: null },
 };
 
 /** `NAME=value` lines as a record; null: a line has another form. */
@@ -102,16 +109,19 @@ function requestOf(draft: Draft): CreateMachineRequest {
   const ports = portsOf(draft.ports);
   const [env, labels] = [pairsOf(draft.env) ?? {}, pairsOf(draft.labels) ?? {}];
   return {
-    source: { type: "image", reference: draft.image.trim() },
+    source: { type: draft.from, reference: draft.image.trim() },
     resources: {
-      ...sizeOf(draft),
+      // What is left empty is the package's.
+      ...(draft.from === "image" || draft.cpus + draft.memoryMb !== "" ? sizeOf(draft) : {}),
       ...(draft.diskGb === "" ? {} : { diskGb: Number(draft.diskGb) }),
     },
     ...(draft.name === "" ? {} : { name: draft.name }),
     ...(ports.length === 0 ? {} : { ports: ports.map((port) => ({ port })) }),
     ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(Object.keys(labels).length === 0 ? {} : { labels }),
+    ...(draft.argv !== null ? { command: [...draft.argv] } : {}),
     ...(draft.command.trim() === "" ? {} : { command: ["sh", "-c", draft.command] }),
+    ...(draft.isBranchable ? { branchable: true } : {}),
     ...(draft.network === "open" ? {} : { network: { mode: draft.network } }),
     ...(draft.autoStop === "" ? {} : { autoStopSeconds: Number(draft.autoStop) }),
     ...(draft.isEphemeral ? { ephemeral: true } : {}),
@@ -120,26 +130,72 @@ function requestOf(draft: Draft): CreateMachineRequest {
 
 function cliOf(draft: Draft): string {
   const line = ["flotilla machine create", shellWord(draft.image.trim() || "alpine")];
+  if (draft.from === "smolmachine") line.push("--package");
   if (draft.name !== "") line.push("--name", shellWord(draft.name));
+  if (draft.isBranchable) line.push("--branchable");
   if (draft.cpus !== "") line.push("--cpus", draft.cpus);
   if (draft.memoryMb !== "") line.push("--memory", `${draft.memoryMb}m`);
   for (const port of portsOf(draft.ports)) line.push("-p", String(port));
+  for (const [name, value] of Object.entries(pairsOf(draft.env) ?? {})) line.push("-e", shellWord(`${name}=${value}`));
   if (draft.isStarted) line.push("--start");
   if (draft.command.trim() !== "") line.push("-- sh -c", shellWord(draft.command));
   return line.join(" ");
 }
 
+/** The draft of a machine like another one: everything but its name and what is secret. */
+function draftLike(machine: MachineInfo): Draft {
+  const lines = (pairs: Readonly<Record<string, string>>): string =>
+    Object.entries(pairs)
+      .map(([name, value]) => `${name}=${value}`)
+      .join("\n");
+  const { source, resources, ports, command, autoStopSeconds } = machine;
+  return {
+    ...FIRST,
+    name: `${machine.name ?? "machine"}-copy`,
+    from: source.type,
+    image: source.reference,
+    cpus: String(resources.cpus),
+    memoryMb: String(resources.memoryMb),
+    diskGb: resources.diskGb === null ? "" : String(resources.diskGb),
+    ports: ports.map(({ port }) => port).join(", "),
+    env: lines(machine.env),
+    labels: lines(machine.labels),
+    argv: command,
+    network: machine.network.mode === "blocked" ? "blocked" : "open",
+    autoStop: autoStopSeconds === null ? "" : String(autoStopSeconds),
+    isEphemeral: machine.ephemeral,
+    isBranchable: machine.branchable,
+  };
+}
+
+/** The form, filled with what its address names: a machine to be like, a package or an image. */
 export function CreateMachinePage() {
+  const [like, from, image] = [useParameter("like"), useParameter("package"), useParameter("image")];
+  const read = useQuery({ ...machineQuery(like), enabled: like !== "" });
+  if (like !== "" && read.isPending) return <Loading what="the machine" />;
+  if (like !== "" && read.data) {
+    const { secretEnvNames, network } = read.data;
+    const lost = [
+      ...(secretEnvNames.length === 0 ? [] : [`the values of its secret variables (${secretEnvNames.join(", ")})`]),
+      ...(network.mode === "allowCidrs" ? ["its list of permitted addresses"] : []),
+    ];
+    const note = `A machine like ${read.data.name ?? like}, with the disk of its image.${lost.length === 0 ? "" : ` Not copied: ${lost.join(", ")}.`}`;
+    return <CreateMachine key={like} first={draftLike(read.data)} note={note} />;
+  }
+  if (from !== "")
+    return <CreateMachine key={from} first={{ ...FIRST, from: "smolmachine", image: from }} note={null} />;
+  return <CreateMachine key={image} first={{ ...FIRST, image }} note={null} />;
+}
+
+function CreateMachine({ first, note }: { readonly first: Draft; readonly note: string | null }) {
   const session = useSession();
   const navigate = useNavigate();
   const account = useQuery(accountQuery);
-  const images = useQuery({ ...imagesQuery, enabled: session.can("machine:read") });
   const machines = useQuery({ ...machinesQuery, enabled: session.can("machine:read") });
-  const [draft, setDraft] = useState(FIRST);
+  const [draft, setDraft] = useState(first);
   const [isShown, setIsShown] = useState(false);
   const [isBusy, setIsBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  const listId = useId();
   const names = new Set((machines.data ?? []).flatMap(({ name }) => name ?? []));
   const faults = faultsOf(draft, names, account.data);
   const refused = error instanceof FlotillaError ? fieldOf(error) : null;
@@ -171,17 +227,12 @@ export function CreateMachinePage() {
       setIsBusy(false);
     }
   };
-  const suggestions = [
-    ...new Set([
-      ...(images.data ?? []).flatMap(({ reference }) => (reference.includes("@") ? [] : shortOf(reference))),
-      ...SUGGESTED,
-    ]),
-  ];
   return (
     <>
       <title>Create machine · Flotilla</title>
       <PageHead title="Create machine" />
       <form className="form" onSubmit={(event) => void submit(event)} noValidate>
+        {note !== null && <p className="note">{note}</p>}
         <ErrorNote error={refused === null ? error : null} />
         <Field
           label="Name"
@@ -193,68 +244,14 @@ export function CreateMachinePage() {
           spellCheck={false}
           autoFocus
         />
-        <Field
-          label="Image"
-          value={draft.image}
-          onChange={(event) => set({ image: event.target.value })}
-          hint="an OCI image, such as alpine; local/busybox needs no registry"
-          fault={faultOf("image")}
-          list={listId}
-          autoComplete="off"
-          spellCheck={false}
-          required
-        />
-        <datalist id={listId}>
-          {suggestions.map((reference) => (
-            <option key={reference} value={reference} />
-          ))}
-        </datalist>
-        <div className="suggestions">
-          {suggestions.slice(0, 5).map((reference) => (
-            <button key={reference} type="button" className="label" onClick={() => set({ image: reference })}>
-              {reference}
-            </button>
-          ))}
-        </div>
-        <div className="row">
-          <Field
-            label="CPUs"
-            type="number"
-            min={1}
-            placeholder={String(CPUS_DEFAULT)}
-            value={draft.cpus}
-            onChange={(event) => set({ cpus: event.target.value })}
-            fault={faultOf("cpus")}
-          />
-          <Field
-            label="Memory (MB)"
-            type="number"
-            min={128}
-            step={64}
-            placeholder={String(MEMORY_MB_DEFAULT)}
-            value={draft.memoryMb}
-            onChange={(event) => set({ memoryMb: event.target.value })}
-            fault={faultOf("memoryMb")}
-          />
-          <Field
-            label="Disk (GB)"
-            type="number"
-            min={1}
-            placeholder="default"
-            value={draft.diskGb}
-            onChange={(event) => set({ diskGb: event.target.value })}
-            fault={faultOf("diskGb")}
-          />
-        </div>
+        <Source draft={draft} set={set} fault={faultOf("image")} />
+        <Size draft={draft} set={set} faultOf={faultOf} />
         <More draft={draft} set={set} faultOf={faultOf} />
-        <label className="check">
-          <input
-            type="checkbox"
-            checked={draft.isStarted}
-            onChange={(event) => set({ isStarted: event.target.checked })}
-          />
-          Start it, and open a terminal
-        </label>
+        <Check
+          label="Start it, and open a terminal"
+          isChecked={draft.isStarted}
+          onChange={(isStarted) => set({ isStarted })}
+        />
         <Price draft={draft} account={account.data} />
         <footer>
           <Button look="main" type="submit" isBusy={isBusy}>
@@ -289,6 +286,102 @@ interface MoreProps {
   readonly faultOf: (field: keyof Draft) => string | null;
 }
 
+/** What it is made from, with suggestions. */
+function Source({ draft, set, fault }: SourceProps) {
+  const session = useSession();
+  const images = useQuery({ ...imagesQuery, enabled: session.can("machine:read") });
+  const packages = useQuery({ ...packagesQuery, enabled: session.can("machine:read"), retry: false });
+  const listId = useId();
+  const isPackage = draft.from === "smolmachine";
+  const suggestions = isPackage
+    ? (packages.data ?? []).flatMap(({ reference, diskGb }) => (diskGb === null ? [] : reference))
+    : [
+        ...new Set([
+          ...(images.data ?? []).flatMap(({ reference }) => (reference.includes("@") ? [] : shortOf(reference))),
+          ...SUGGESTED,
+        ]),
+      ];
+  return (
+    <>
+      <Field
+        label={isPackage ? "Package" : "Image"}
+        value={draft.image}
+        onChange={(event) => set({ image: event.target.value })}
+        hint={
+          isPackage
+            ? "the disk of another machine, such as web:1"
+            : "an OCI image, such as alpine; local/busybox needs no registry"
+        }
+        fault={fault}
+        list={listId}
+        autoComplete="off"
+        spellCheck={false}
+        required
+      />
+      <datalist id={listId}>
+        {suggestions.map((reference) => (
+          <option key={reference} value={reference} />
+        ))}
+      </datalist>
+      <div className="suggestions">
+        {suggestions.slice(0, 5).map((reference) => (
+          <button key={reference} type="button" className="label" onClick={() => set({ image: reference })}>
+            {reference}
+          </button>
+        ))}
+      </div>
+      {(packages.data ?? []).length > 0 || isPackage ? (
+        <Check
+          label="From a package, the disk of another machine"
+          isChecked={isPackage}
+          onChange={(isChecked) => set({ from: isChecked ? "smolmachine" : "image", image: "" })}
+        />
+      ) : null}
+    </>
+  );
+}
+
+interface SourceProps {
+  readonly draft: Draft;
+  readonly set: (part: Partial<Draft>) => void;
+  readonly fault: string | null;
+}
+
+function Size({ draft, set, faultOf }: MoreProps) {
+  return (
+    <div className="row">
+      <Field
+        label="CPUs"
+        type="number"
+        min={1}
+        placeholder={String(CPUS_DEFAULT)}
+        value={draft.cpus}
+        onChange={(event) => set({ cpus: event.target.value })}
+        fault={faultOf("cpus")}
+      />
+      <Field
+        label="Memory (MB)"
+        type="number"
+        min={128}
+        step={64}
+        placeholder={String(MEMORY_MB_DEFAULT)}
+        value={draft.memoryMb}
+        onChange={(event) => set({ memoryMb: event.target.value })}
+        fault={faultOf("memoryMb")}
+      />
+      <Field
+        label="Disk (GB)"
+        type="number"
+        min={1}
+        placeholder="default"
+        value={draft.diskGb}
+        onChange={(event) => set({ diskGb: event.target.value })}
+        fault={faultOf("diskGb")}
+      />
+    </div>
+  );
+}
+
 function More({ draft, set, faultOf }: MoreProps) {
   return (
     <details>
@@ -303,22 +396,22 @@ function More({ draft, set, faultOf }: MoreProps) {
       />
       <Field
         label="Command"
-        placeholder="as it was built"
+        placeholder={draft.argv === null ? "as it was built" : draft.argv.join(" ")}
         value={draft.command}
-        onChange={(event) => set({ command: event.target.value })}
+        onChange={(event) => set({ command: event.target.value, argv: null })}
         hint="runs whenever the machine starts, by sh -c"
       />
-      <TextArea
+      <Area
         label="Environment"
         value={draft.env}
-        onChange={(env) => set({ env })}
+        onChange={(event) => set({ env: event.target.value })}
         fault={faultOf("env")}
         hint="one NAME=value in each line"
       />
-      <TextArea
+      <Area
         label="Labels"
         value={draft.labels}
-        onChange={(labels) => set({ labels })}
+        onChange={(event) => set({ labels: event.target.value })}
         fault={faultOf("labels")}
         hint="one key=value in each line"
       />
@@ -342,44 +435,17 @@ function More({ draft, set, faultOf }: MoreProps) {
           fault={faultOf("autoStop")}
         />
       </div>
-      <label className="check">
-        <input
-          type="checkbox"
-          checked={draft.isEphemeral}
-          onChange={(event) => set({ isEphemeral: event.target.checked })}
-        />
-        Delete it once it has stopped
-      </label>
-    </details>
-  );
-}
-
-interface TextAreaProps {
-  readonly label: string;
-  readonly value: string;
-  readonly onChange: (value: string) => void;
-  readonly hint: string;
-  readonly fault: string | null;
-}
-
-function TextArea({ label, value, onChange, hint, fault }: TextAreaProps) {
-  const id = useId();
-  return (
-    <div className="field">
-      <label htmlFor={id}>{label}</label>
-      <textarea
-        id={id}
-        rows={3}
-        value={value}
-        spellCheck={false}
-        aria-invalid={fault !== null}
-        aria-describedby={`${id}-text`}
-        onChange={(event) => onChange(event.target.value)}
+      <Check
+        label="It may be branched while it runs"
+        isChecked={draft.isBranchable}
+        onChange={(isBranchable) => set({ isBranchable })}
       />
-      <p id={`${id}-text`} className={fault === null ? "dim small" : "fault small"}>
-        {fault ?? hint}
-      </p>
-    </div>
+      <Check
+        label="Delete it once it has stopped"
+        isChecked={draft.isEphemeral}
+        onChange={(isEphemeral) => set({ isEphemeral })}
+      />
+    </details>
   );
 }
 

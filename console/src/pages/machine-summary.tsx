@@ -1,16 +1,11 @@
 /**
- * What a machine is: where it runs, what it was made with, its branches and its checkpoints.
+ * What a machine is: where it runs, what it was made with, and what happened lately.
  */
-import type { CheckpointInfo, MachineInfo } from "@flotilla/sdk";
+import type { MachineInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
-import { api, queries } from "../api.ts";
-import { checkpointsQuery, lineageQuery, machineEventsQuery } from "../data.ts";
-import { renderBytes, renderCount, renderMb, renderSeconds } from "../format.ts";
-import { StateBadge } from "../machine-state.tsx";
-import { useSession } from "../session.tsx";
-import { Confirm } from "../ui/dialog.tsx";
-import { Badge, Button, Cli, Facts, MachineLink, Panel, Time } from "../ui/parts.tsx";
+import { machineEventsQuery } from "../data.ts";
+import { renderCount, renderMb, renderSeconds } from "../format.ts";
+import { Facts, MachineLink, Panel, Time } from "../ui/parts.tsx";
 
 const SHOWN_EVENTS = 5;
 
@@ -20,8 +15,6 @@ export function SummaryTab({ machine }: { readonly machine: MachineInfo }) {
       <About machine={machine} />
       <Reach machine={machine} />
       <Latest machine={machine} />
-      <Lineage machine={machine} />
-      <Checkpoints machine={machine} />
       <Environment machine={machine} />
     </div>
   );
@@ -38,6 +31,7 @@ function About({ machine }: { readonly machine: MachineInfo }) {
             "Size",
             `${renderCount(resources.cpus, "CPU")}, ${renderMb(resources.memoryMb)}${resources.diskGb === null ? "" : `, ${resources.diskGb} GB disk`}`,
           ],
+          ["Branch of", machine.parentMachineId && <MachineLink key="p" id={machine.parentMachineId} name={null} />],
           ["Node", machine.nodeId],
           ["Command", machine.command?.join(" ")],
           ["Directory", machine.workdir],
@@ -101,78 +95,6 @@ function Latest({ machine }: { readonly machine: MachineInfo }) {
           </li>
         ))}
       </ul>
-    </Panel>
-  );
-}
-
-function Lineage({ machine }: { readonly machine: MachineInfo }) {
-  const lineage = useQuery(lineageQuery(machine.id));
-  const machines = lineage.data?.machines ?? [];
-  if (machines.length < 2) return null;
-  const memory = new Map(lineage.data?.memory.map((each) => [each.machineId, each]));
-  return (
-    <Panel title="Branches">
-      <ul className="events">
-        {machines.map((each) => (
-          <li key={each.id}>
-            <span className={each.parentMachineId === null ? "" : "indented"}>
-              {each.id === machine.id ? <strong>{each.name}</strong> : <MachineLink id={each.id} name={each.name} />}
-            </span>
-            <StateBadge machine={each} />
-            <span className="dim grow">
-              {memory.has(each.id) && `${renderBytes(memory.get(each.id)?.ownBytes ?? 0)} of separate memory`}
-            </span>
-          </li>
-        ))}
-      </ul>
-    </Panel>
-  );
-}
-
-function Checkpoints({ machine }: { readonly machine: MachineInfo }) {
-  const session = useSession();
-  const checkpoints = useQuery(checkpointsQuery(machine.id));
-  const [removed, setRemoved] = useState<CheckpointInfo | null>(null);
-  const all = checkpoints.data ?? [];
-  if (all.length === 0) return null;
-  return (
-    <Panel title="Checkpoints">
-      <ul className="events">
-        {all.map((each) => (
-          <li key={each.id}>
-            <span className="grow">
-              {each.name ?? each.id}{" "}
-              <span className="dim">
-                {each.hasMemory ? "with its memory" : "its disk"}, {renderBytes(each.sizeBytes)}
-              </span>
-            </span>
-            <Badge tone={each.status === "available" ? "good" : each.status === "failed" ? "bad" : "busy"}>
-              {each.status}
-            </Badge>
-            {session.can("machine:delete") && (
-              <Button
-                look="quiet"
-                icon="close"
-                aria-label={`Delete checkpoint ${each.name ?? each.id}`}
-                onClick={() => setRemoved(each)}
-              />
-            )}
-          </li>
-        ))}
-      </ul>
-      <Cli line={`flotilla checkpoint restore ${all[0]?.name ?? all[0]?.id ?? ""}`} />
-      <Confirm
-        title={`Delete checkpoint ${removed?.name ?? removed?.id ?? ""}?`}
-        verb="Delete"
-        isOpen={removed !== null}
-        onClose={() => setRemoved(null)}
-        act={async () => {
-          await api.deleteCheckpoint(removed?.id ?? "");
-          await queries.invalidateQueries({ queryKey: ["machine-parts", machine.id] });
-        }}
-      >
-        <p>No machine can be made from it any more. Machines that were made from it stay.</p>
-      </Confirm>
     </Panel>
   );
 }

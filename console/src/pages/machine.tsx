@@ -20,6 +20,8 @@ const MachineTerminal = lazy(async () => ({ default: (await import("../terminal.
 const LogPane = lazy(async () => ({ default: (await import("../logs.tsx")).LogPane }));
 const FilesPane = lazy(async () => ({ default: (await import("../files.tsx")).FilesPane }));
 const TimelineTab = lazy(async () => ({ default: (await import("./machine-timeline.tsx")).TimelineTab }));
+const BranchesTab = lazy(async () => ({ default: (await import("./machine-branches.tsx")).BranchesTab }));
+const PlacementTab = lazy(async () => ({ default: (await import("./machine-placement.tsx")).PlacementTab }));
 const UsageTab = lazy(async () => ({ default: (await import("./machine-usage.tsx")).UsageTab }));
 
 const TABS = [
@@ -29,6 +31,8 @@ const TABS = [
   ["files", "Files", "machine:files"],
   ["timeline", "Timeline", null],
   ["usage", "Usage", null],
+  ["branches", "Branches", null],
+  ["placement", "Placement", "admin"],
 ] as const;
 
 export function MachinePage() {
@@ -80,6 +84,8 @@ export function MachinePage() {
           <FilesPane machineId={id} name={name} path={path} setPath={setPath} />
         </WhenUp>
       );
+    if (which === "branches") return <BranchesTab machine={machine} />;
+    if (which === "placement") return <PlacementTab machine={machine} />;
     if (which === "timeline") return <TimelineTab machine={machine} />;
     return <UsageTab machine={machine} />;
   };

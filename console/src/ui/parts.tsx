@@ -12,6 +12,7 @@ const ICONS = {
   machines: "M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01",
   apps: "M12 3l8 4.5v9L12 21l-8-4.5v-9zM12 12l8-4.5M12 12v9M12 12L4 7.5",
   images: "M4 7l8-4 8 4-8 4zM4 12l8 4 8-4M4 17l8 4 8-4",
+  packages: "M4 8l8-4 8 4v8l-8 4-8-4zM4 8l8 4 8-4M12 12v8M8 6l8 4",
   pools: "M12 3c4 5 6 7 6 11a6 6 0 0 1-12 0c0-4 2-6 6-11z",
   nodes: "M5 4h14v4H5zM5 10h14v4H5zM5 16h14v4H5zM9 6h6M9 12h6M9 18h6",
   operations: "M4 12a8 8 0 1 1 2.3 5.7M4 18v-6h6",
