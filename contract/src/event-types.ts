@@ -85,6 +85,9 @@ export const EVENTS = {
   "machine.autoStopped": is("info", { idleSeconds: number }, (data) => {
     return `auto-stop: the machine was idle for ${data.idleSeconds} s`;
   }),
+  "machine.ttlReached": is("info", { ttlSeconds: number }, (data) => {
+    return `its ttl of ${data.ttlSeconds} s is over: the machine is suspended or stopped`;
+  }),
   "machine.stoppedForTenant": is("info", reason, (data) => `stopped: ${data.reason}`),
   "machine.restored": is("warn", { state: text }, (data) => {
     return `the control plane was restored from a backup; the machine is as on its node: ${data.state}`;

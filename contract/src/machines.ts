@@ -144,6 +144,13 @@ const DISRUPTION_TEXT =
   "what a move or a drain does to it while it runs: `migrate` moves its memory with it, so its processes continue, and boots it " +
   "there where that is not possible; `restart` boots it there; `stop` moves its disk and leaves it stopped; default: migrate";
 
+/** What becomes of a machine when its ttl is over. */
+export const ENDS = ["delete", "suspend", "stop"] as const;
+export type MachineEnd = (typeof ENDS)[number];
+const END_TEXT =
+  "what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop` end it while it runs, also when it is " +
+  "started later without more time, and one that cannot be suspended is stopped; default: delete";
+
 export const CreateMachineRequest = Type.Object({
   source: MachineSource,
   name: optional(
@@ -156,7 +163,8 @@ export const CreateMachineRequest = Type.Object({
   workdir: optional(text({ maxLength: 4096, description: "absolute path; default: the image's, else /" })),
   ephemeral: optional(Type.Boolean({ description: "deleted once stopped" })),
   autoStopSeconds: optional(int64({ description: "stop after this long without activity" })),
-  ttlSeconds: optional(int64({ description: "delete this long after creation" })),
+  ttlSeconds: optional(int64({ description: "end it this long after creation, as `atEnd` says" })),
+  atEnd: optional(oneOf(ENDS, END_TEXT)),
   restart: optional(oneOf(RESTARTS, RESTART_TEXT)),
   disruption: optional(oneOf(DISRUPTIONS, DISRUPTION_TEXT)),
   mounts: optional(Type.Array(MachineMountSpec, { description: "accepted; the machine starts without the storage" })),
@@ -173,7 +181,9 @@ export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 
 export const UpdateMachineRequest = Type.Object({
   disruption: optional(oneOf(DISRUPTIONS, DISRUPTION_TEXT)),
-  ttlSeconds: optional(int64({ description: "delete this long after creation; 0: never" })),
+  ttlSeconds: optional(int64({ description: "end it this long after creation, as `atEnd` says; 0: never" })),
+  atEnd: optional(oneOf(ENDS, END_TEXT)),
+  labels: optional(Labels),
 });
 export type UpdateMachineRequest = Static<typeof UpdateMachineRequest>;
 
@@ -227,6 +237,7 @@ export const MachineInfo = Type.Object({
   autoStopSeconds: nullable(int64()),
   lastActivityAt: nullable(timestamp()),
   ttlSeconds: nullable(int64()),
+  atEnd: oneOf(ENDS, END_TEXT),
   restart: oneOf(RESTARTS, RESTART_TEXT),
   disruption: oneOf(DISRUPTIONS, DISRUPTION_TEXT),
   workdir: nullable(Type.String()),

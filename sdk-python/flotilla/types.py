@@ -518,8 +518,12 @@ class CreateMachineRequest(_CreateMachineRequest, total=False):
     ephemeral: bool | None
     # stop after this long without activity
     autoStopSeconds: int | None
-    # delete this long after creation
+    # end it this long after creation, as `atEnd` says
     ttlSeconds: int | None
+    # what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop`
+    # end it while it runs, also when it is started later without more time, and one that cannot
+    # be suspended is stopped; default: delete
+    atEnd: Literal["delete", "suspend", "stop"] | None
     # whether it is restarted when its VM ends unexpectedly or its host goes down; never after it
     # powers itself off; default: always
     restart: Literal["always", "never"] | None
@@ -1554,6 +1558,10 @@ class MachineInfo(TypedDict):
     # RFC 3339, UTC, with milliseconds
     lastActivityAt: str | None
     ttlSeconds: int | None
+    # what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop`
+    # end it while it runs, also when it is started later without more time, and one that cannot
+    # be suspended is stopped; default: delete
+    atEnd: Literal["delete", "suspend", "stop"]
     # whether it is restarted when its VM ends unexpectedly or its host goes down; never after it
     # powers itself off; default: always
     restart: Literal["always", "never"]
@@ -2480,8 +2488,13 @@ class UpdateMachineRequest(TypedDict, total=False):
     # processes continue, and boots it there where that is not possible; `restart` boots it there;
     # `stop` moves its disk and leaves it stopped; default: migrate
     disruption: Literal["migrate", "restart", "stop"] | None
-    # delete this long after creation; 0: never
+    # end it this long after creation, as `atEnd` says; 0: never
     ttlSeconds: int | None
+    # what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop`
+    # end it while it runs, also when it is started later without more time, and one that cannot
+    # be suspended is stopped; default: delete
+    atEnd: Literal["delete", "suspend", "stop"] | None
+    labels: Labels | None
 
 
 class UpdatePlanRequest(TypedDict, total=False):

@@ -2506,8 +2506,13 @@ export interface CreateMachineRequest {
   ephemeral?: boolean | null | undefined;
   /** stop after this long without activity */
   autoStopSeconds?: number | null | undefined;
-  /** delete this long after creation */
+  /** end it this long after creation, as `atEnd` says */
   ttlSeconds?: number | null | undefined;
+  /**
+   * what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop` end it while it runs,
+   * also when it is started later without more time, and one that cannot be suspended is stopped; default: delete
+   */
+  atEnd?: "delete" | "suspend" | "stop" | null | undefined;
   /**
    * whether it is restarted when its VM ends unexpectedly or its host goes down; never after it powers itself off;
    * default: always
@@ -3543,6 +3548,11 @@ export interface MachineInfo {
   lastActivityAt: string | null;
   ttlSeconds: number | null;
   /**
+   * what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop` end it while it runs,
+   * also when it is started later without more time, and one that cannot be suspended is stopped; default: delete
+   */
+  atEnd: "delete" | "suspend" | "stop";
+  /**
    * whether it is restarted when its VM ends unexpectedly or its host goes down; never after it powers itself off;
    * default: always
    */
@@ -4462,8 +4472,14 @@ export interface UpdateMachineRequest {
    * stopped; default: migrate
    */
   disruption?: "migrate" | "restart" | "stop" | null | undefined;
-  /** delete this long after creation; 0: never */
+  /** end it this long after creation, as `atEnd` says; 0: never */
   ttlSeconds?: number | null | undefined;
+  /**
+   * what happens at the end of its ttl: `delete` deletes it in any state; `suspend` and `stop` end it while it runs,
+   * also when it is started later without more time, and one that cannot be suspended is stopped; default: delete
+   */
+  atEnd?: "delete" | "suspend" | "stop" | null | undefined;
+  labels?: Labels | null | undefined;
 }
 
 export interface UpdatePlanRequest {

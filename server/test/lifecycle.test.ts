@@ -223,6 +223,35 @@ test("a machine whose owner changes its ttl is deleted when that is over, and ne
   assert.deepEqual([await isGone(extended), await isGone(shortened), await isGone(kept)], [false, true, false]);
 });
 
+test("a machine is suspended or stopped at the end of its ttl as its owner wants, and again when it is started", async () => {
+  const suspended = await machine({ ttlSeconds: 60, atEnd: "suspend" });
+  const refused = await machine({ ttlSeconds: 60, atEnd: "suspend", env: { FAKE_SUSPEND_FAIL: "no_space" } });
+  const stopped = await machine({ ttlSeconds: 60 });
+  const stays = await machine({ ttlSeconds: 60, atEnd: "stop" }, false);
+  const ephemeral = await machine({ ttlSeconds: 60, atEnd: "suspend", ephemeral: true });
+  const changed = await client.patch(`/v1/machines/${stopped}`, { atEnd: "stop", labels: { kind: "old" } });
+  assert.deepEqual([changed.json.atEnd, changed.json.labels, changed.json.ttlSeconds], ["stop", { kind: "old" }, 60]);
+  for (const id of [suspended, refused, stopped, stays, ephemeral]) await makeOlder(id, 3600);
+  const hasEnded = async (id: string, isSuspended: boolean): Promise<boolean> => {
+    await sweep();
+    const { state, suspendedAt } = await get(id);
+    return state === "stopped" && (suspendedAt !== null) === isSuspended;
+  };
+  await until(() => hasEnded(suspended, true));
+  await until(() => hasEnded(refused, false));
+  await until(() => hasEnded(stopped, false));
+  await until(() => isGone(ephemeral));
+  assert.deepEqual([(await get(stays)).state, await isGone(stays)], ["stopped", false]);
+  assert.equal((await messages(stopped)).filter((message) => message.startsWith("its ttl of 60 s is over")).length, 1);
+
+  assert.equal((await client.post(`/v1/machines/${suspended}/start`)).status, 200);
+  await until(() => hasEnded(suspended, true));
+  await client.patch(`/v1/machines/${suspended}`, { ttlSeconds: 7200 });
+  assert.equal((await client.post(`/v1/machines/${suspended}/start`)).status, 200);
+  await sweep();
+  assert.equal((await get(suspended)).state, "started");
+});
+
 test("lifetimes of any size, and of nothing, are accepted", async () => {
   const ids = [
     await machine({ autoStopSeconds: Number.MAX_SAFE_INTEGER, ttlSeconds: Number.MAX_SAFE_INTEGER }),

@@ -79,6 +79,7 @@ test("the body that existing clients send is accepted unchanged", async () => {
     network: { mode: "open" },
     autoStopSeconds: null,
     ttlSeconds: null,
+    atEnd: "delete",
     forkable: false,
     diskDurability: "full",
   });

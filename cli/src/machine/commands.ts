@@ -88,11 +88,13 @@ function addMoveCommands(tree: Tree, machine: Command): void {
   });
   addVerb(tree, machine, {
     usage: "update <machines...>",
-    summary: "change what a move or a drain may do to machines while they run, or when they are deleted",
+    summary: "change what a move or a drain may do to machines while they run, their end, or their labels",
     options: (command) =>
       command
         .addOption(disruption())
-        .option("--ttl <time>", "delete them this long after their creation, such as 2h; 0s: never", seconds),
+        .option("--ttl <time>", "end them this long after their creation, such as 2h; 0s: never", seconds)
+        .addOption(atEnd())
+        .option("--label <name=value>", "a label, instead of all that they have; repeat for more", pair),
     load: () => import("./update.ts"),
   });
 }
@@ -277,7 +279,8 @@ function addCreateOptions(command: Command): void {
     .option("--dry-run", "create nothing; explain on which node it would be placed (needs an admin key)")
     .option("--ephemeral", "delete it once it is stopped")
     .option("--auto-stop <time>", "stop it after this long without use, such as 10m", seconds)
-    .option("--ttl <time>", "delete it this long after its creation, such as 2h", seconds)
+    .option("--ttl <time>", "end it this long after its creation, such as 2h", seconds)
+    .addOption(atEnd())
     .addOption(
       new Option("--restart <when>", "after its VM crashed or its host went down").choices(["always", "never"]),
     )
@@ -294,6 +297,14 @@ The command runs whenever the machine starts, instead of the image's own; \`mach
   $ flotilla machine create local/busybox --name web -p 8080 --start -- httpd -f -p 8080`,
     );
 }
+
+/** What becomes of a machine after its ttl. */
+const atEnd = (): Option =>
+  new Option("--at-end <what>", "what the end of the ttl does (default: delete)").choices([
+    "delete",
+    "suspend",
+    "stop",
+  ]);
 
 /** How a machine that runs moves. */
 const disruption = (): Option =>

@@ -27,6 +27,7 @@ export interface CreateOptions {
   readonly autoStop?: number;
   readonly ttl?: number;
   readonly restart?: "always" | "never";
+  readonly atEnd?: "delete" | "suspend" | "stop";
   readonly disruption?: "migrate" | "restart" | "stop";
   readonly hook?: Readonly<Record<string, string>>;
   readonly label?: Readonly<Record<string, string>>;
@@ -77,6 +78,7 @@ export function createRequest(
     ...(options.ephemeral === undefined ? {} : { ephemeral: options.ephemeral }),
     ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),
     ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
+    ...(options.atEnd === undefined ? {} : { atEnd: options.atEnd }),
     ...(options.restart === undefined ? {} : { restart: options.restart }),
     ...(options.disruption === undefined ? {} : { disruption: options.disruption }),
     ...(options.hook === undefined ? {} : { hooks: hooksOf(options.hook) }),

@@ -34,6 +34,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   autoStopSeconds: null,
   lastActivityAt: null,
   ttlSeconds: null,
+  atEnd: "delete",
   restart: "always",
   disruption: "migrate",
   workdir: null,

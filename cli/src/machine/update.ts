@@ -10,16 +10,20 @@ export interface UpdateOptions {
   readonly disruption?: "migrate" | "restart" | "stop";
   /** Seconds. */
   readonly ttl?: number;
+  readonly atEnd?: "delete" | "suspend" | "stop";
+  readonly label?: Readonly<Record<string, string>>;
 }
 
 export async function run(call: Call, references: readonly string[], options: UpdateOptions): Promise<void> {
-  const { disruption, ttl } = options;
-  if (disruption === undefined && ttl === undefined)
+  const { disruption, ttl, atEnd, label } = options;
+  if ([disruption, ttl, atEnd, label].every((each) => each === undefined))
     throw usage("there is nothing to change", "name it, such as --disruption restart");
   const flotilla = call.flotilla();
   const request: UpdateMachineRequest = {
     ...(disruption === undefined ? {} : { disruption }),
     ...(ttl === undefined ? {} : { ttlSeconds: ttl }),
+    ...(atEnd === undefined ? {} : { atEnd }),
+    ...(label === undefined ? {} : { labels: label }),
   };
   const found: MachineInfo[] = [];
   for (const reference of references) found.push(await findMachine(flotilla, reference));

@@ -72,11 +72,15 @@ const DISRUPTION_TEXTS = {
   stop: "stopped when it moves to another node",
 } as const;
 
+const END_TEXTS = { delete: "deleted", suspend: "suspended", stop: "stopped" } as const;
+
 function lifetime(machine: MachineInfo): string | null {
   const parts = [
     machine.ephemeral ? "deleted once stopped" : null,
     machine.autoStopSeconds === null ? null : `stops after ${renderSpan(machine.autoStopSeconds * 1000)} without use`,
-    machine.ttlSeconds === null ? null : `deleted ${renderSpan(machine.ttlSeconds * 1000)} after creation`,
+    machine.ttlSeconds === null
+      ? null
+      : `${END_TEXTS[machine.atEnd]} ${renderSpan(machine.ttlSeconds * 1000)} after creation`,
     machine.restart === "never" ? "not restarted after a crash" : null,
     machine.disruption === "migrate" ? null : DISRUPTION_TEXTS[machine.disruption],
   ];

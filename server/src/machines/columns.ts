@@ -49,6 +49,7 @@ const COLUMNS: Columns = {
   isBranchable: fixed("boolean"),
   autoStopSeconds: fixed("bigint"),
   ttlSeconds: fixed("bigint"),
+  atEnd: fixed("text"),
   restart: fixed("text"),
   disruption: fixed("text"),
   nodeLabels: fixed("jsonb"),

@@ -238,6 +238,7 @@ function describe(
     isBranchable: request.branchable === true || request.forkable === true,
     autoStopSeconds: request.autoStopSeconds ?? null,
     ttlSeconds: request.ttlSeconds ?? null,
+    atEnd: request.atEnd ?? "delete",
     restart: request.restart ?? "always",
     // Nothing is lost by it that another choice keeps, so it is right for callers that do not know the field.
     disruption: request.disruption ?? "migrate",

@@ -7,15 +7,15 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { MachineHook, MachineHooks } from "@flotilla/contract/hooks";
 import { HOOK_TIMEOUT_DEFAULT_SECONDS } from "@flotilla/contract/limits";
 import type { GuestHook, MachineHealthCheck, MachineSpec } from "@flotilla/contract/link/link";
-import type { Disruption, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
+import type { Disruption, MachineEnd, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
 import type { MachineNodeStatus } from "./state.ts";
 import type { Secrets } from "../secrets.ts";
 
 /**
- * The request at creation, with defaults filled in; only `disruption` and `isBranchable` change (update.ts),
- * and what a branch takes from its source when it adopts (branches/adopt-store.ts).
+ * The request at creation, with defaults filled in; only what update.ts names changes, and what a branch
+ * takes from its source when it adopts (branches/adopt-store.ts).
  */
 export interface MachineDescription {
   readonly name: string | null;
@@ -38,6 +38,7 @@ export interface MachineDescription {
   readonly isBranchable: boolean;
   readonly autoStopSeconds: number | null;
   readonly ttlSeconds: number | null;
+  readonly atEnd: MachineEnd;
   readonly restart: Restart;
   /** What a move does to it while it runs. */
   readonly disruption: Disruption;

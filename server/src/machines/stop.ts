@@ -86,12 +86,20 @@ function refuseSuspend({ id, isEphemeral, moveId }: MachineRecord): void {
     throw new Refusal("conflict", `machine ${id} is being moved to another node; suspend it after the move`);
 }
 
-/** Throws the refusal when the memory does not fit in the disk of the plan. */
-async function refuseOverDisk({ db }: Pick<Context, "db">, { tenantId, memoryMb }: MachineRecord): Promise<void> {
+async function refuseOverDisk(context: Pick<Context, "db">, machine: MachineRecord): Promise<void> {
+  const refusal = await diskRefusalOfMemory(context, machine);
+  if (refusal !== null) throw refusal;
+}
+
+/** The refusal when the machine's memory does not fit in the disk of its tenant's plan; null: it fits. */
+export async function diskRefusalOfMemory(
+  { db }: Pick<Context, "db">,
+  { tenantId, memoryMb }: MachineRecord,
+): Promise<Refusal | null> {
   const held = await readTotals(db, tenantId);
   const ceilings = await readCeilings(db, tenantId);
   const memoryGb = Math.ceil(memoryMb / 1024);
-  if (held.diskGb + memoryGb > ceilings.maxTotalDiskGb) throw diskRefusal(memoryGb, held, ceilings, null);
+  return held.diskGb + memoryGb > ceilings.maxTotalDiskGb ? diskRefusal(memoryGb, held, ceilings, null) : null;
 }
 
 /**

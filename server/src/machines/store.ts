@@ -16,7 +16,7 @@
  *   that may be secret.
  */
 import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
-import type { Disruption } from "@flotilla/contract/machines";
+import type { Disruption, MachineEnd } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -392,26 +392,27 @@ export async function removeMachineIn(db: Queryable, at: number, options: Remova
   return row && fromRow(row);
 }
 
+/** What may be changed of a machine, each alone; null: it stays as it is. */
+export interface DescriptionChange {
+  readonly disruption: Disruption | null;
+  readonly isBranchable: boolean | null;
+  readonly ttlSeconds: number | null;
+  readonly atEnd: MachineEnd | null;
+  /** All of its labels. */
+  readonly labels: Readonly<Record<string, string>> | null;
+}
+
 /** Changes what may be changed of a machine; null: it stays as it is. undefined: there is no such machine. */
 export async function updateDescription(
   context: Context,
-  {
-    tenantId,
-    id,
-    disruption,
-    isBranchable,
-    ttlSeconds,
-  }: MachineName & {
-    readonly disruption: Disruption | null;
-    readonly isBranchable: boolean | null;
-    readonly ttlSeconds: number | null;
-  },
+  { tenantId, id, disruption, isBranchable, ttlSeconds, atEnd, labels }: MachineName & DescriptionChange,
 ): Promise<MachineRecord | undefined> {
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH updated AS (
       UPDATE machines SET disruption = coalesce(${disruption}, disruption),
         is_branchable = coalesce(${isBranchable}::boolean, is_branchable),
-        ttl_seconds = coalesce(${ttlSeconds}::bigint, ttl_seconds), revision = revision + 1,
+        ttl_seconds = coalesce(${ttlSeconds}::bigint, ttl_seconds), at_end = coalesce(${atEnd}, at_end),
+        labels = coalesce(${labels === null ? null : JSON.stringify(labels)}::jsonb, labels), revision = revision + 1,
         updated_at = ${instantOf(context.clock.now())}
       WHERE id = ${id} AND tenant_id = ${tenantId} AND deleted_at IS NULL RETURNING *)
     SELECT ${MACHINE_COLUMNS} FROM updated m LEFT JOIN nodes n ON n.id = m.node_id`);

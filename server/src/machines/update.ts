@@ -9,7 +9,7 @@ import type { MachineName, MachineRecord } from "./record.ts";
 import { converge } from "./converge.ts";
 import type { ConvergeServices, MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
-import { updateDescription } from "./store.ts";
+import { type DescriptionChange, updateDescription } from "./store.ts";
 
 /** The machine as it is now. Throws a Refusal when there is none. */
 export async function updateMachine(
@@ -17,10 +17,10 @@ export async function updateMachine(
   { tenantId, id, request }: MachineName & { readonly request: UpdateMachineRequest },
 ): Promise<MachineRecord> {
   const { context, cache } = services;
-  const disruption = request.disruption ?? null;
-  const ttlSeconds = request.ttlSeconds ?? null;
+  const { disruption = null, ttlSeconds = null, atEnd = null, labels = null } = request;
+  const change: DescriptionChange = { disruption, ttlSeconds, atEnd, labels, isBranchable: null };
   const [machine] = await cache.keep([id], async () => {
-    const updated = await updateDescription(context, { tenantId, id, disruption, isBranchable: null, ttlSeconds });
+    const updated = await updateDescription(context, { tenantId, id, ...change });
     return updated === undefined ? [] : [updated];
   });
   if (machine === undefined) throw machineNotFound(id);
@@ -36,7 +36,7 @@ export async function makeBranchable(
   { tenantId, id }: MachineName,
 ): Promise<void> {
   const [machine] = await cache.keep([id], async () => {
-    const change = { disruption: null, isBranchable: true, ttlSeconds: null };
+    const change = { disruption: null, isBranchable: true, ttlSeconds: null, atEnd: null, labels: null };
     const updated = await updateDescription(context, { tenantId, id, ...change });
     return updated === undefined ? [] : [updated];
   });

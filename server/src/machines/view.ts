@@ -123,6 +123,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     autoStopSeconds: machine.autoStopSeconds,
     lastActivityAt: orNull(machine.lastActivityAt),
     ttlSeconds: machine.ttlSeconds,
+    atEnd: machine.atEnd,
     restart: machine.restart,
     disruption: machine.disruption,
     workdir: machine.workdir,

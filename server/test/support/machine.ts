@@ -34,6 +34,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     autoStopSeconds: null,
     ttlSeconds: null,
     restart: "always",
+    atEnd: "delete",
     disruption: "migrate",
     nodeLabels: {},
     health: null,

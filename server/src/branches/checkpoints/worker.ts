@@ -84,7 +84,15 @@ const KEPT = {
     labels: true,
   },
   ...{ workdir: true, cpus: true, memoryMb: true, diskGb: true, isEphemeral: true, isPublic: true, isBranchable: true },
-  ...{ autoStopSeconds: true, ttlSeconds: true, restart: true, hooks: true, disruption: true, nodeLabels: true },
+  ...{
+    autoStopSeconds: true,
+    ttlSeconds: true,
+    atEnd: true,
+    restart: true,
+    hooks: true,
+    disruption: true,
+    nodeLabels: true,
+  },
 } as const satisfies Record<keyof KeptMachine, true>;
 
 const keptOf = (machine: MachineRecord): KeptMachine =>

@@ -51,8 +51,10 @@ CREATE TABLE machines (
   is_branchable boolean NOT NULL,
   -- Stop after this long without activity.
   auto_stop_seconds bigint CHECK (auto_stop_seconds >= 0),
-  -- Delete this long after creation.
+  -- End this long after creation.
   ttl_seconds bigint CHECK (ttl_seconds >= 0),
+  -- What the end is: the machine is deleted in any state, or suspended or stopped while it runs.
+  at_end text NOT NULL DEFAULT 'delete' CHECK (at_end IN ('delete', 'suspend', 'stop')),
   -- Whether it is started again when its VM ends without being asked or its host goes down.
   restart text NOT NULL DEFAULT 'always' CHECK (restart IN ('always', 'never')),
   -- When it moves to another node while it runs: its memory moves too where possible, it boots there, or it

@@ -1,5 +1,5 @@
 /**
- * Stops idle machines and machines of suspended tenants, and deletes expired ones.
+ * Stops idle machines and machines of suspended tenants, and deletes, suspends or stops expired ones.
  *
  * Always: a machine is stopped by the same fenced write as by its owner. So two servers stop it once, and a
  * machine that was started, stopped or used through this server since then is left as it is.
@@ -8,11 +8,12 @@
  * its machine stopping; its error says that the connection broke.
  */
 import { type NewEvent, printEvent } from "@flotilla/contract/event-types";
-import { requestStop } from "../change.ts";
+import { type Change, requestStop } from "../change.ts";
 import { converge } from "../converge.ts";
 import type { MachineName, MachineRecord } from "../record.ts";
 import { deleteIfMade } from "../remove.ts";
 import type { ConvergeServices, MachineServices } from "../services.ts";
+import { diskRefusalOfMemory } from "../stop.ts";
 import { includes, UNREACHABLE_STATUSES, phaseOf } from "../state.ts";
 import { findAnyMachine } from "../store.ts";
 
@@ -45,30 +46,54 @@ async function stop(
   machine: MachineRecord,
   event: NewEvent,
 ): Promise<boolean> {
-  const { context, cache } = services;
-  const change = { ...requestStop(machine, context.clock.now()), timeline: [event] };
-  const written = (await cache.write([change])).get(machine.id);
+  return await write(services, machine, { ...requestStop(machine, services.context.clock.now()), timeline: [event] });
+}
+
+async function write(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
+  { id }: MachineRecord,
+  change: Change & { readonly timeline: readonly NewEvent[] },
+): Promise<boolean> {
+  const written = (await services.cache.write([change])).get(id);
   if (written === undefined) return false;
-  services.inBackground(`${printEvent(event).message} (${machine.id})`, () =>
-    converge(services, written, { waitMs: services.nodeWaitMs }),
-  );
+  const why = change.timeline.map((event) => printEvent(event).message).join("; ");
+  services.inBackground(`${why} (${id})`, () => converge(services, written, { waitMs: services.nodeWaitMs }));
   return true;
 }
 
-/** Deletes it in any state; false when it was deleted already, or its owner has given it more time. */
-export async function removeExpired(
-  services: ConvergeServices & Pick<MachineServices, "inBackground">,
+/** Ends a machine as its `atEnd` says; false when that is not to be done any more, or not yet. */
+export async function endExpired(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
   name: MachineName,
 ): Promise<boolean> {
-  const machine = await findAnyMachine(services.context.db, name.id);
-  if (machine === undefined || machine.deletedAt !== null || !isExpired(machine, services.context.clock.now()))
-    return false;
+  const { context } = services;
+  const machine = await findAnyMachine(context.db, name.id);
+  if (machine === undefined || machine.deletedAt !== null || !isExpired(machine, context.clock.now())) return false;
+  const { ttlSeconds, atEnd, desiredState } = machine;
+  if (atEnd !== "delete") return desiredState === "running" && (await pauseExpired(services, machine));
   if ((await deleteIfMade(services, name)) === undefined) return false;
-  services.context.log.info(
-    { machineId: name.id, ttlSeconds: machine.ttlSeconds },
-    "a machine was deleted: its ttl is over",
-  );
+  context.log.info({ machineId: name.id, ttlSeconds }, "a machine was deleted: its ttl is over");
   return true;
+}
+
+/** One whose node or plan has no room for its memory is stopped: nothing runs longer than it may. */
+async function pauseExpired(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
+  machine: MachineRecord,
+): Promise<boolean> {
+  const { tenantId, atEnd, isEphemeral, observedDetails } = machine;
+  const event: NewEvent = { type: "machine.ttlReached", data: { ttlSeconds: machine.ttlSeconds ?? 0 } };
+  const isSuspend = atEnd === "suspend" && !isEphemeral && observedDetails.suspendRefusal === null;
+  if (!isSuspend) return await stop(services, machine, event);
+  // It is found again when it has moved.
+  if (machine.moveId !== null) return false;
+  const change = {
+    ...requestStop(machine, services.context.clock.now(), true),
+    timeline: [event],
+    suspend: { tenantId },
+  };
+  if (await write(services, machine, change)) return true;
+  return (await diskRefusalOfMemory(services.context, machine)) !== null && (await stop(services, machine, event));
 }
 
 const isExpired = ({ ttlSeconds, createdAt }: MachineRecord, now: number): boolean =>

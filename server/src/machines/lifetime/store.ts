@@ -8,12 +8,13 @@ import { AHEAD_MS_MAX, instantOf } from "../../db/instant.ts";
 import type { MachineName } from "../record.ts";
 import { UNREACHABLE_STATUSES } from "../state.ts";
 
-/** Machines that are older than their ttl, in any state; 0 means none. */
+/** Machines whose ttl is over and whose end is to come; a ttl of 0 means none. */
 export function listExpired(context: Context, limit: number): Promise<readonly MachineName[]> {
   const now = instantOf(context.clock.now());
   return context.db.query<MachineName>(sql`
     SELECT id, tenant_id AS "tenantId" FROM machines
     WHERE ttl_seconds > 0 AND deleted_at IS NULL AND extract(epoch FROM ${now}::timestamptz - created_at) >= ttl_seconds
+      AND (at_end = 'delete' OR desired_state = 'running')
     ORDER BY created_at LIMIT ${limit}`);
 }
 
