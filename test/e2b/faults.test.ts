@@ -108,6 +108,81 @@ test("a sandbox that is to pause at its end is paused, and continues", async () 
   await again.kill();
 });
 
+test("a visitor wakes a sandbox that was made so, and its server leaves nothing running without the gateway", async () => {
+  const lifecycle = { onTimeout: "pause" as const, autoResume: true };
+  const sandbox = await Sandbox.create({ ...onHost(helper), timeoutMs: 2_000, lifecycle });
+  const machine = async () => (await flotilla.client().get(`/v1/machines/${machineOf(sandbox.sandboxId)}`)).json;
+  assert.deepEqual([(await machine()).atEnd, (await machine()).ttlSeconds], ["suspend", 2]);
+  await until(async () => (await machine()).state === "stopped", { what: "the machine to be suspended" });
+  assert.equal(await sandbox.isRunning(), false);
+  const page = await fetch(`${gateway.url}/9-${sandbox.sandboxId}/`);
+  assert.deepEqual([page.status, (await machine()).state], [502, "started"]);
+  assert.match(await page.text(), /port is not open/);
+  assert.ok((await sandbox.getInfo()).endAt.getTime() - Date.now() > 200_000);
+  await sandbox.kill();
+});
+
+test("visitors of ports and of signed addresses are served by a gateway that has just started", async () => {
+  const sandbox = await create();
+  await sandbox.files.write("kept", "text");
+  const link = await sandbox.downloadUrl("kept");
+  const { port } = new URL(gateway.url);
+  await gateway.close();
+  gateway = await start(Number(port));
+  assert.equal(await (await fetch(link)).text(), "text");
+  await gateway.close();
+  gateway = await start(Number(port));
+  assert.match(await (await fetch(`${gateway.url}/9-${sandbox.sandboxId}/`)).text(), /port is not open/);
+  await sandbox.kill();
+  await gateway.close();
+  gateway = await start(Number(port));
+  assert.equal((await fetch(link)).status, 502);
+});
+
+test("a sandbox from a snapshot has the metadata, the time and the end of its request, and another may follow", async () => {
+  const source = await Sandbox.create({ ...onHost(helper), metadata: { of: "source" }, timeoutMs: 120_000 });
+  const { snapshotId } = await source.createSnapshot();
+  const lifecycle = { onTimeout: "pause" as const };
+  const made = await Sandbox.create(snapshotId, { metadata: { of: "copy" }, timeoutMs: 600_000, lifecycle });
+  const info = await made.getInfo();
+  assert.deepEqual([info.metadata, info.lifecycle?.onTimeout], [{ of: "copy" }, "pause"]);
+  assert.ok(info.endAt.getTime() - Date.now() > 500_000);
+  const found = await Sandbox.list({ query: { metadata: { of: "copy" } } }).nextItems();
+  assert.deepEqual(
+    found.map(({ sandboxId }) => sandboxId),
+    [made.sandboxId],
+  );
+  assert.deepEqual((await source.getInfo()).metadata, { of: "source" });
+  assert.equal((await made.getMetrics({ start: new Date(0), end: new Date(3_600_000) })).length, 0);
+  const second = await Sandbox.create(snapshotId, { timeoutMs: 60_000 });
+  const forks = [...(await source.fork()), ...(await source.fork({ count: 2 }))];
+  const copies = [second, ...forks].map((each) => (each instanceof Error ? assert.fail(each) : each));
+  assert.equal(new Set([source, made, ...copies].map(({ sandboxId }) => sandboxId)).size, 6);
+  await Promise.all([source, made, ...copies].map((each) => each.kill()));
+  assert.equal(await Sandbox.deleteSnapshot(snapshotId), true);
+});
+
+test("what of a network is not there is refused by its name, and the rest is kept", async () => {
+  const attempt = (network: object): Promise<unknown> =>
+    Sandbox.create({ ...onHost(helper), network }).then(
+      (sandbox) => sandbox.kill(),
+      (error: unknown) => String(error),
+    );
+  assert.match(String(await attempt({ denyOut: ["8.8.8.8"] })), /denyOut of less than everything is not implemented/);
+  assert.match(String(await attempt({ httpsPorts: [8443] })), /network.httpsPorts is not implemented/);
+  assert.match(String(await attempt({ maskRequestHost: "a b" })), /maskRequestHost is not a host/);
+  assert.equal(await attempt({ denyOut: ["0.0.0.0/0"], allowOut: ["1.1.1.1", "example.com"] }), true);
+  const sandbox = await Sandbox.create({
+    ...onHost(helper),
+    network: { allowPublicTraffic: false, maskRequestHost: "own.example:${PORT}" },
+  });
+  const url = `${gateway.url}/9-${sandbox.sandboxId}/`;
+  assert.equal((await fetch(url)).status, 403);
+  const headers = { "e2b-traffic-access-token": sandbox.trafficAccessToken ?? "" };
+  assert.equal((await fetch(url, { headers })).status, 502);
+  await sandbox.kill();
+});
+
 test("nothing is open to a key that was revoked, or is another tenant's", async () => {
   const client = flotilla.client();
   const made = (await client.post("/v1/apikeys", {})).json as { id: string; key: string };

@@ -5,6 +5,9 @@
  */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { get } from "node:http";
+import type { Duplex } from "node:stream";
 import { gzipSync } from "node:zlib";
 import type { CommandHandle, Sandbox as NewestSandbox } from "e2b";
 import { systemClock } from "@flotilla/base/clock";
@@ -258,6 +261,56 @@ async function ports(sandbox: NewestSandbox, step: Step, { url, webPort }: Story
   });
   assert.equal(await page.text(), "unpacked");
   assert.equal(await step("kill of it", () => server.kill()), true);
+  await closedPort(`http://${host}/${name}/`, { sandbox, step });
+  await connections(`http://${host}/${name}/`, { sandbox, step }, webPort);
+}
+
+async function closedPort(url: string, { sandbox, step }: Playing): Promise<void> {
+  const closed = await step("a page of a port that is closed", () => fetch(url));
+  const { sandboxId, message, port } = (await closed.json()) as Readonly<Record<string, unknown>>;
+  assert.deepEqual(
+    [closed.status, sandboxId, message],
+    [502, sandbox.sandboxId, "The sandbox is running but port is not open"],
+  );
+  assert.match(new URL(url).pathname, new RegExp(`^/${port}-`));
+  const browser = await step("the same in a browser", () =>
+    fetch(url, { headers: { "user-agent": "Mozilla/5.0 (X11)" } }),
+  );
+  assert.match(await browser.text(), /<title>Closed Port Error<\/title>/);
+}
+
+/** Accepts a handshake and sends in capitals what arrives. */
+const CAPITALS = `
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+connection, _ = listener.accept()
+while not connection.recv(4096).endswith(b"\\r\\n\\r\\n"): pass
+connection.sendall(b"HTTP/1.1 101 Switching Protocols\\r\\nConnection: Upgrade\\r\\nUpgrade: capitals\\r\\n\\r\\nHELLO ")
+while data := connection.recv(4096): connection.sendall(data.upper())
+`;
+
+/** As WebSockets do: a connection that becomes something else. */
+async function connections(url: string, { sandbox, step }: Playing, port: number): Promise<void> {
+  const { promise: listens, resolve } = Promise.withResolvers<void>();
+  const server = await step("a server of connections", () =>
+    sandbox.commands.run(`exec python3 -c '${CAPITALS}' ${port}`, {
+      background: true,
+      timeoutMs: 0,
+      onStdout: () => resolve(),
+    }),
+  );
+  await step("that it listens", () => listens);
+  const received = await step("a connection that changes its protocol", async () => {
+    const request = get(url, { headers: { connection: "Upgrade", upgrade: "capitals" } });
+    const [, socket, head] = (await once(request, "upgrade")) as [unknown, Duplex, Buffer];
+    socket.end("there");
+    let text = head.toString();
+    for await (const chunk of socket as AsyncIterable<Buffer>) text += chunk.toString();
+    return text;
+  });
+  assert.equal(received, "HELLO THERE");
+  await step("the end of its server", () => server.wait());
 }
 
 async function pauses(Sandbox: SandboxClass, { sandbox, step }: Playing): Promise<void> {

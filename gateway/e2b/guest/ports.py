@@ -5,6 +5,8 @@ import threading
 
 PORT = "x-flotilla-port"
 HOST = "x-flotilla-host"
+# The gateway says so to the visitor, in its form.
+CLOSED = "x-flotilla-closed-port"
 # The header itself carries the gateway's right to the bridge.
 AUTHORIZATION = "x-flotilla-authorization"
 DROPPED = ("connection", "x-flotilla-token", PORT, HOST, AUTHORIZATION)
@@ -17,7 +19,8 @@ def answer(request):
     try:
         target = socket.create_connection(("127.0.0.1", port), CONNECT_SECONDS)
     except OSError:
-        return request.answer_json(502, {"message": "The sandbox is running but port is not open", "port": port, "code": 502})
+        request.begin(502, {CLOSED: port, "content-length": 0})
+        return None
     with target:
         target.settimeout(None)
         target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -11,10 +11,13 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
+import { FlotillaError } from "@flotilla/sdk";
 import { type Bridge, type BridgeAnswer, textOf } from "./bridge.ts";
 import { answerJson, type Exchange } from "./exchange.ts";
 import { isOver, type Known, type KnownSandboxes } from "./known.ts";
-import { goneBody, Refused } from "./refused.ts";
+import type { Remembered } from "./remembered.ts";
+import { closedPage, closedBody, goneBody, Refused } from "./refused.ts";
+import type { Facts } from "./record.ts";
 import { ENVD_PORT, type Route } from "./route.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import { isSame, signatureOf, type Tokens } from "./tokens.ts";
@@ -22,6 +25,10 @@ import { isSame, signatureOf, type Tokens } from "./tokens.ts";
 const CODE_PORT = 49_999;
 /** Paths of the service that only its owner calls. */
 const PRIVATE_PATH = /^\/(init|freeze|collapse|fsfreeze|upgrade)\b/;
+/** One sample of metrics counts for this long before and after it: it is taken for the request. */
+const SAMPLE_SECONDS = 5;
+/** The helper says so of a port on which nothing listens. */
+const CLOSED = "x-flotilla-closed-port";
 const ANSWER_BYTES_MAX = 64 * 1024;
 const CORS = {
   "access-control-allow-origin": "*",
@@ -39,6 +46,7 @@ export interface EnvdParts {
   readonly bridge: Bridge;
   readonly tokens: Tokens;
   readonly known: KnownSandboxes;
+  readonly remembered: Remembered;
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
 }
@@ -66,7 +74,7 @@ export class EnvdCalls {
 
   /** An address of a file without the name of a sandbox: the one whose token made the signature. */
   async answerUnnamed(exchange: Exchange, path: string): Promise<void> {
-    for (const { sandboxId } of this.#parts.known.all()) {
+    for (const sandboxId of this.#parts.remembered.sandboxIds()) {
       if (!this.#hasSignature(exchange.request, { kind: "sandbox", sandboxId, port: ENVD_PORT, path })) continue;
       return await this.answer(exchange, { kind: "sandbox", sandboxId, port: ENVD_PORT, path });
     }
@@ -97,13 +105,25 @@ export class EnvdCalls {
   }
 
   /** What the sandbox uses now, as E2B's metrics have it. */
-  async metrics(key: string, sandboxId: string): Promise<readonly object[]> {
+  async metrics(
+    key: string,
+    sandboxId: string,
+    { start, end }: { readonly start: number | null; readonly end: number | null },
+  ): Promise<readonly object[]> {
     const text = await this.#own(key, sandboxId, { method: "GET", path: "/metrics", body: null });
-    const { ts, cpu_count, cpu_used_pct, mem_used, mem_total, mem_cache, disk_used, disk_total } = JSON.parse(
-      text,
-    ) as Record<string, number>;
+    const {
+      ts = 0,
+      cpu_count,
+      cpu_used_pct,
+      mem_used,
+      mem_total,
+      mem_cache,
+      disk_used,
+      disk_total,
+    } = JSON.parse(text) as Record<string, number>;
+    if ((start ?? 0) > ts + SAMPLE_SECONDS || (end ?? ts) < ts - SAMPLE_SECONDS) return [];
     const sample = { cpuCount: cpu_count, cpuUsedPct: cpu_used_pct, memUsed: mem_used, memTotal: mem_total };
-    const timestamp = new Date((ts ?? 0) * 1000).toISOString();
+    const timestamp = new Date(ts * 1000).toISOString();
     return [
       { timestamp, timestampUnix: ts, ...sample, memCache: mem_cache, diskUsed: disk_used, diskTotal: disk_total },
     ];
@@ -162,15 +182,19 @@ export class EnvdCalls {
   }
 
   async #known(sandboxId: string, key: string | null): Promise<Known | null> {
-    const { known, sandboxes } = this.#parts;
+    const { known, remembered, sandboxes } = this.#parts;
     const found = known.find(sandboxId);
     if (found !== undefined && (key === null || key === found.key)) return found;
-    if (key === null) return null;
+    const given = key ?? remembered.keyOf(sandboxId);
+    if (given === undefined) return null;
     try {
-      await sandboxes.find(key, sandboxId);
+      await sandboxes.find(given, sandboxId);
     } catch (error) {
-      if (error instanceof Refused && error.status === 404) return null;
-      throw error;
+      const isGone = error instanceof Refused && error.status === 404;
+      const isShut = key === null && error instanceof FlotillaError && error.status === 401;
+      if (!isGone && !isShut) throw error;
+      remembered.forget(sandboxId);
+      return null;
     }
     return known.find(sandboxId) ?? null;
   }
@@ -184,8 +208,8 @@ export class EnvdCalls {
   #hasSignature({ method }: IncomingMessage, { sandboxId, path }: SandboxRoute): boolean {
     const { pathname, searchParams } = new URL(path, "http://gateway");
     const given = searchParams.get("signature");
-    const known = this.#parts.known.find(sandboxId);
-    if (pathname !== "/files" || given === null || known === undefined) return false;
+    const key = this.#parts.known.find(sandboxId)?.key ?? this.#parts.remembered.keyOf(sandboxId);
+    if (pathname !== "/files" || given === null || key === undefined) return false;
     const expiration = searchParams.get("signature_expiration");
     const operation = method === "POST" ? ("write" as const) : ("read" as const);
     const text = {
@@ -194,7 +218,7 @@ export class EnvdCalls {
       user: searchParams.get("username") ?? "",
       expiration,
     };
-    const token = this.#parts.tokens.seal({ key: known.key, sandboxId });
+    const token = this.#parts.tokens.seal({ key, sandboxId });
     if (!isSame(given, signatureOf(text, token))) return false;
     if (expiration !== null && Number(expiration) * 1000 < this.#parts.clock.now())
       throw new Refused(401, "signature is already expired");
@@ -203,24 +227,43 @@ export class EnvdCalls {
 
   async #forward(exchange: Exchange, route: SandboxRoute, known: Known): Promise<void> {
     const { request, response } = exchange;
-    try {
-      await this.#parts.sandboxes.requireHelper(known);
-    } catch (error) {
-      if (error instanceof Refused && [404, 502, 503].includes(error.status))
-        return answerJson(exchange, 502, goneBody(known.sandboxId));
-      throw error;
-    }
+    const current = await this.#reached(known, route);
+    if (current === null) return answerJson(exchange, 502, goneBody(known.sandboxId));
     const gone = new AbortController();
     response.once("close", () => gone.abort());
-    const { message } = await this.#call(request, route, known, gone.signal);
+    const { message } = await this.#call(request, route, current, gone.signal);
     const refusal = message.headers["x-error-code"];
-    if (typeof refusal === "string") return await this.#refuse(exchange, { known, message, code: refusal });
+    if (typeof refusal === "string") return await this.#refuse(exchange, { known: current, message, code: refusal });
+    if (message.headers[CLOSED] !== undefined) {
+      message.resume();
+      return answerClosed(exchange, route);
+    }
     response.writeHead(message.statusCode ?? 502, passedOf(message.headers, route.port));
     // A stream's reader waits for its head.
     response.flushHeaders();
     message.pipe(response);
     message.once("aborted", () => response.destroy());
     message.once("error", () => response.destroy());
+  }
+
+  /** The sandbox with its helper; one that visitors may wake is resumed. null: it does not run. */
+  async #reached(known: Known, { path }: SandboxRoute): Promise<Known | null> {
+    const { sandboxes, clock } = this.#parts;
+    // The server may have paused it.
+    if (isOver(known, clock.now())) known.hasHelper = false;
+    try {
+      try {
+        await sandboxes.requireHelper(known);
+      } catch (error) {
+        const isWoken = known.facts.resumesByTraffic && isNotRunning(error) && !/^\/health(\?|$)/.test(path);
+        if (!isWoken) throw error;
+        await sandboxes.wake(known);
+      }
+    } catch (error) {
+      if (isNotRunning(error)) return null;
+      throw error;
+    }
+    return this.#parts.known.find(known.sandboxId) ?? known;
   }
 
   async #refuse(
@@ -240,7 +283,7 @@ export class EnvdCalls {
 
   #call(request: IncomingMessage, route: SandboxRoute, known: Known, signal?: AbortSignal): Promise<BridgeAnswer> {
     const { bridge, tokens } = this.#parts;
-    const headers = headersOf(request, route);
+    const headers = headersOf(request, route, known.facts);
     headers["x-flotilla-token"] = tokens.ofHelper(known.facts.seed);
     const { method = "GET" } = request;
     const hasBody = request.headers["transfer-encoding"] !== undefined || Number(request.headers["content-length"]) > 0;
@@ -250,6 +293,16 @@ export class EnvdCalls {
   }
 }
 
+const isNotRunning = (error: unknown): boolean => error instanceof Refused && [404, 502, 503].includes(error.status);
+
+/** Browsers get a page. */
+function answerClosed(exchange: Exchange, { sandboxId, port }: SandboxRoute): void {
+  const { "user-agent": agent = "" } = exchange.request.headers;
+  if (!agent.startsWith("Mozilla/")) return answerJson(exchange, 502, closedBody(sandboxId, port));
+  exchange.response.writeHead(502, { "content-type": "text/html; charset=utf-8" });
+  exchange.response.end(closedPage(sandboxId, port));
+}
+
 function whyUnsigned(path: string): string {
   const { pathname, searchParams } = new URL(path, "http://gateway");
   if (pathname !== "/files") return "unauthorized access token";
@@ -257,7 +310,11 @@ function whyUnsigned(path: string): string {
 }
 
 /** The headers of a request as its receiver in the machine gets them. */
-function headersOf({ headers: given }: IncomingMessage, { port }: SandboxRoute): IncomingHttpHeaders {
+function headersOf(
+  { headers: given }: IncomingMessage,
+  { port }: SandboxRoute,
+  { hostMask }: Facts,
+): IncomingHttpHeaders {
   const passed = Object.entries(given).filter(([name]) => !NOT_PASSED.has(name) && !name.startsWith("x-flotilla-"));
   const headers: IncomingHttpHeaders = Object.fromEntries(passed);
   if (port === ENVD_PORT) {
@@ -267,7 +324,8 @@ function headersOf({ headers: given }: IncomingMessage, { port }: SandboxRoute):
     return headers;
   }
   headers["x-flotilla-port"] = String(port);
-  if (given.host !== undefined) headers["x-flotilla-host"] = given.host;
+  const host = hostMask?.replaceAll("${PORT}", String(port)) ?? given.host;
+  if (host !== undefined) headers["x-flotilla-host"] = host;
   if (given.authorization !== undefined) headers["x-flotilla-authorization"] = given.authorization;
   if (given.upgrade !== undefined) Object.assign(headers, { connection: "Upgrade", upgrade: given.upgrade });
   return headers;

@@ -16,6 +16,7 @@ import { answerJson, type Exchange } from "./exchange.ts";
 import { KnownSandboxes } from "./known.ts";
 import { OwnImages } from "./own-images.ts";
 import { Refused, refusedBy } from "./refused.ts";
+import { Remembered } from "./remembered.ts";
 import { answerRest } from "./rest.ts";
 import { type Route, routeOf } from "./route.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -48,13 +49,15 @@ export interface Gateway {
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const server = createServer({ requestTimeout: 0, headersTimeout: HEAD_MS_MAX, noDelay: true });
   server.maxConnections = CONNECTIONS_MAX;
+  const tokens = new Tokens(options.secret);
+  const remembered = await Remembered.open({ dataDirectory: options.dataDirectory, tokens, log: options.log });
   await listen(server, options.listen);
   const address = server.address();
   const port = typeof address === "object" && address !== null ? address.port : options.listen.port;
   const domain = options.domain ?? `localhost:${port}`;
   const bridge = new Bridge(options.url);
   const images = new OwnImages(options);
-  const answer = answerer({ ...options, domain, bridge, images });
+  const answer = answerer({ ...options, domain, bridge, images, tokens, remembered });
   server.on("request", (request, response) => void answer.request(request, response));
   server.on("upgrade", (request, socket) => void answer.upgrade(request, socket));
   const host = options.listen.host.includes(":") ? `[${options.listen.host}]` : options.listen.host;
@@ -66,6 +69,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       bridge.close();
       images.close();
       await closed;
+      await remembered.close();
     },
   };
 }
@@ -74,14 +78,15 @@ interface AnswererParts extends GatewayOptions {
   readonly domain: string;
   readonly bridge: Bridge;
   readonly images: OwnImages;
+  readonly tokens: Tokens;
+  readonly remembered: Remembered;
 }
 
 function answerer(options: AnswererParts) {
-  const { url, clock, log, bridge, domain, images } = options;
-  const tokens = new Tokens(options.secret);
+  const { url, clock, log, bridge, domain, images, tokens, remembered } = options;
   const known = new KnownSandboxes({ clock, end: (each) => void end(each) });
-  const sandboxes = new Sandboxes({ url, tokens, known, bridge, images, domain, clock, log });
-  const envd = new EnvdCalls({ bridge, tokens, known, sandboxes, clock });
+  const sandboxes = new Sandboxes({ url, tokens, known, remembered, bridge, images, domain, clock, log });
+  const envd = new EnvdCalls({ bridge, tokens, known, remembered, sandboxes, clock });
   const snapshots = new Snapshots({ sandboxes, envd, clock });
   const end = async (ended: Parameters<Sandboxes["end"]>[0]): Promise<void> => {
     try {

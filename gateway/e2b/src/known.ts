@@ -2,10 +2,10 @@
  * The sandboxes that this gateway has seen, and the ends of their time.
  *
  * Always:
- * - It is memory only: what is lost with it is learnt again from the next call with a key or an access token.
- *   Until then visitors of ports and of signed addresses get 502.
- * - A sandbox whose time is over is ended here within the second. The server deletes it a little later even
- *   without a gateway, except one that is to pause: that one stops when it is idle.
+ * - It is memory only: what is lost with it is learnt again from the next call, with the caller's key or the
+ *   one that the sandbox was last used with (remembered.ts).
+ * - A sandbox whose time is over is ended here within the second. The server does it a little later, also
+ *   without a gateway.
  * - No more than KNOWN_MAX are kept; those that were used longest ago are forgotten.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
@@ -45,11 +45,6 @@ export class KnownSandboxes {
     this.#known.delete(sandboxId);
     this.#known.set(sandboxId, entry);
     return entry.known;
-  }
-
-  /** The sandboxes that an address without a name may be for. */
-  all(): Iterable<Known> {
-    return [...this.#known.values()].map(({ known }) => known);
   }
 
   /** Replaces what was known before. */

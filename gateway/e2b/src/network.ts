@@ -14,7 +14,7 @@ export interface NetworkRequest {
 }
 
 const EVERYTHING: readonly string[] = ["0.0.0.0/0", "::/0"];
-const ABSENT = ["egressProxy", "rules", "maskRequestHost", "httpsPorts"] as const;
+const ABSENT = ["egressProxy", "rules", "httpsPorts"] as const;
 
 /** Throws a Refused for what machines do not know. */
 export function networkOf(fields: Fields, hasInternet: boolean): NetworkRequest {

@@ -9,7 +9,7 @@ import { type Facts, factsOf, labelsOf, ttlUntil } from "./record.ts";
 
 const facts: Facts = {
   ...{ template: "base", seed: "ab", metadata: {}, pausesAtEnd: false, resumesByTraffic: false },
-  ...{ hasInternet: true, isPublic: true },
+  ...{ hasInternet: true, isPublic: true, keepsMemory: true, hostMask: null },
 };
 
 test("what is kept of a sandbox fits into labels, and is read back as it was", () => {

@@ -23,10 +23,18 @@ export interface Facts {
   readonly seed: string;
   readonly metadata: Readonly<Record<string, string>>;
   readonly pausesAtEnd: boolean;
+  /** Whether that pause keeps its memory. */
+  readonly keepsMemory: boolean;
   readonly resumesByTraffic: boolean;
   readonly hasInternet: boolean;
   readonly isPublic: boolean;
+  /** The Host that its ports see, with `${PORT}` for the port; null: the visitor's. */
+  readonly hostMask: string | null;
 }
+
+/** What the server does at the end of its time. */
+export const atEndOf = ({ pausesAtEnd, keepsMemory }: Facts): MachineInfo["atEnd"] =>
+  pausesAtEnd ? (keepsMemory ? "suspend" : "stop") : "delete";
 
 /** Throws a Refused for more than labels hold. */
 export function labelsOf(facts: Facts): Record<string, string> {
@@ -114,7 +122,10 @@ export function detailView(machine: MachineInfo, facts: Facts, access: SandboxAc
     envdAccessToken: access.token,
     domain: access.domain,
     allowInternetAccess: facts.hasInternet,
-    network: { allowPublicTraffic: facts.isPublic },
+    network: {
+      allowPublicTraffic: facts.isPublic,
+      ...(facts.hostMask === null ? {} : { maskRequestHost: facts.hostMask }),
+    },
     lifecycle: { autoResume: facts.resumesByTraffic, onTimeout: facts.pausesAtEnd ? "pause" : "kill" },
   };
 }

@@ -53,3 +53,13 @@ export const isImageMissing = (error: unknown): boolean =>
 
 /** What the edge of E2B answers for a sandbox that is gone or paused. */
 export const goneBody = (sandboxId: string) => ({ sandboxId, message: "The sandbox was not found", code: 502 });
+
+/** What it answers for a port on which nothing listens. */
+export const closedBody = (sandboxId: string, port: number) => ({
+  ...{ sandboxId, message: "The sandbox is running but port is not open", port, code: 502 },
+});
+
+/** The same for browsers. */
+export const closedPage = (sandboxId: string, port: number): string =>
+  `<!doctype html><html><head><title>Closed Port Error</title></head><body><h1>Nothing listens on port ${port}</h1>` +
+  `<p>The sandbox ${sandboxId} runs, and none of its programs listens on this port.</p></body></html>`;

@@ -14,14 +14,17 @@ export interface NewSandbox {
   readonly metadata: Readonly<Record<string, string>>;
   readonly env: Readonly<Record<string, string>>;
   readonly pausesAtEnd: boolean;
+  readonly keepsMemory: boolean;
   readonly resumesByTraffic: boolean;
   readonly isPublic: boolean;
+  readonly hostMask: string | null;
   readonly network: NetworkRequest;
 }
 
 const TIMEOUT_SECONDS = { v1: 15, v2: 300 } as const;
 const TIMEOUT_SECONDS_MAX = 30 * 24 * 3600;
 const TEMPLATE = /^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$/;
+const HOST_MASK = /^[A-Za-z0-9.:_[\]${}-]{1,255}$/;
 const ABSENT = ["volumeMounts", "mcp", "iam", "secrets"] as const;
 
 /** Throws a Refused. */
@@ -36,10 +39,19 @@ export function newSandboxOf(body: Fields, version: "v1" | "v2"): NewSandbox {
     metadata: textsOf(body["metadata"], "metadata"),
     env: textsOf(body["envVars"], "envVars"),
     pausesAtEnd: body["autoPause"] === true,
+    keepsMemory: body["autoPauseMemory"] !== false,
     resumesByTraffic: fieldsOf(body["autoResume"], "autoResume")["enabled"] === true,
     isPublic: network["allowPublicTraffic"] !== false,
+    hostMask: hostMaskOf(network["maskRequestHost"]),
     network: networkOf(network, body["allow_internet_access"] !== false),
   };
+}
+
+function hostMaskOf(value: unknown): string | null {
+  if (value === undefined || value === null || value === "") return null;
+  if (typeof value !== "string" || !HOST_MASK.test(value))
+    throw new Refused(400, "network.maskRequestHost is not a host");
+  return value;
 }
 
 /** Seconds; a fraction counts as a whole one. Throws a Refused. */

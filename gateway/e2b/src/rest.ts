@@ -188,7 +188,19 @@ async function fork(parts: RestParts, call: Call): Promise<void> {
 
 async function metrics({ sandboxes, envd }: RestParts, call: Call): Promise<void> {
   const sandbox = await sandboxes.find(call.key, call.sandboxId);
-  answerJson(call, 200, stateOf(sandbox.machine) === "paused" ? [] : await envd.metrics(call.key, call.sandboxId));
+  const range = { start: secondsOf(call.query.get("start")), end: secondsOf(call.query.get("end")) };
+  answerJson(
+    call,
+    200,
+    stateOf(sandbox.machine) === "paused" ? [] : await envd.metrics(call.key, call.sandboxId, range),
+  );
+}
+
+/** Epoch seconds; null: none are given. Throws a Refused. */
+function secondsOf(text: string | null): number | null {
+  const seconds = Number(text);
+  if (!Number.isFinite(seconds)) throw new Refused(400, "start and end are not times in seconds");
+  return text === null ? null : seconds;
 }
 
 async function createSnapshot({ sandboxes, snapshots }: RestParts, call: Call): Promise<void> {

@@ -4,28 +4,29 @@
  * Always:
  * - A sandbox that could not be made, or whose caller has gone meanwhile, is deleted again; if that fails,
  *   its time ends it.
- * - The end of a paused sandbox is far away, and of a running one never later than its time. A pause writes
- *   first that it is paused: a crash in between deletes the sandbox at its end, and keeps nothing alive.
+ * - A running sandbox ends with its time, by the server where no gateway does it: it is deleted, or paused if
+ *   it was made so. A paused one has no end. A crash in the middle of a pause leaves the end of before.
  */
 import { randomBytes } from "node:crypto";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import { Flotilla, FlotillaError, type MachineInfo } from "@flotilla/sdk";
+import { Flotilla, FlotillaError, type MachineInfo, type UpdateMachineRequest } from "@flotilla/sdk";
 import type { Bridge } from "./bridge.ts";
 import { environmentOf, startHelper } from "./guest-service.ts";
 import { machineOf, sandboxOf } from "./ids.ts";
 import { isOver, type Known, type KnownSandboxes } from "./known.ts";
 import type { OwnImages } from "./own-images.ts";
-import { endOf, type Facts, factsOf, labelsOf, type SandboxAccess, stateOf, ttlUntil } from "./record.ts";
+import type { Remembered } from "./remembered.ts";
+import { atEndOf, endOf, type Facts, factsOf, labelsOf, type SandboxAccess, stateOf, ttlUntil } from "./record.ts";
 import { isImageMissing, notFound, Refused } from "./refused.ts";
 import type { NewSandbox } from "./request-shape.ts";
 import { ENVD_PORT } from "./route.ts";
 import { imageOf, kindOf } from "./templates.ts";
 import type { Tokens } from "./tokens.ts";
 
-/** A sandbox that pauses at its end is deleted this long after it when no gateway has paused it. */
-const PAUSE_LATE_SECONDS = 24 * 3600;
+/** The time that a sandbox gets when a visitor wakes it. */
+const WOKEN_MS = 300_000;
 const PAGE = 500;
 const SEED_BYTES = 16;
 
@@ -34,6 +35,7 @@ export interface SandboxParts {
   readonly url: string;
   readonly tokens: Tokens;
   readonly known: KnownSandboxes;
+  readonly remembered: Remembered;
   readonly bridge: Bridge;
   /** The images of E2B's own templates. */
   readonly images: OwnImages;
@@ -59,6 +61,7 @@ export interface Sandbox {
 export class Sandboxes {
   readonly #parts: SandboxParts;
   readonly #helpers = new Map<string, Promise<void>>();
+  readonly #waking = new Map<string, Promise<void>>();
 
   constructor(parts: SandboxParts) {
     this.#parts = parts;
@@ -78,20 +81,20 @@ export class Sandboxes {
 
   async #create(key: string, request: NewSandbox, hasGone: () => boolean): Promise<Sandbox> {
     const flotilla = this.#flotilla(key);
-    const { template, metadata, pausesAtEnd, resumesByTraffic, isPublic } = request;
     const facts: Facts = {
-      ...{ template, metadata, pausesAtEnd, resumesByTraffic, isPublic },
+      ...factsOfRequest(request),
       seed: randomBytes(SEED_BYTES).toString("hex"),
       hasInternet: request.network.mode === "open",
     };
     const { mode, cidrs, hosts } = request.network;
     const machine = await flotilla.createMachine({
-      source: { type: "image", reference: imageOf(template) },
+      source: { type: "image", reference: imageOf(request.template) },
       network: { mode, ...(cidrs === undefined ? {} : { cidrs }), ...(hosts === undefined ? {} : { hosts }) },
       env: request.env,
       labels: labelsOf(facts),
       ports: [{ port: ENVD_PORT }],
-      ttlSeconds: request.timeoutSeconds + lateOf(facts),
+      ttlSeconds: request.timeoutSeconds,
+      atEnd: atEndOf(facts),
     });
     try {
       await this.#startHelper(key, { machine, facts });
@@ -132,7 +135,7 @@ export class Sandboxes {
       const now = this.#parts.clock.now();
       for (const machine of machines) {
         const facts = factsOf(machine);
-        const end = facts === null ? null : endAtOf({ machine, facts });
+        const end = endOf(machine);
         if (facts === null || (end !== null && end <= now && !facts.pausesAtEnd)) continue;
         found.push({ machine, facts });
       }
@@ -147,18 +150,30 @@ export class Sandboxes {
     sandbox: Sandbox,
     { endAt, isLonger }: { endAt: number; isLonger: boolean },
   ): Promise<Sandbox> {
-    const before = endAtOf(sandbox);
+    const before = endOf(sandbox.machine);
     if (isLonger && before !== null && before >= endAt) return sandbox;
-    const ttlSeconds = ttlUntil(sandbox.machine, endAt) + lateOf(sandbox.facts);
-    const machine = await this.#flotilla(key).updateMachine(sandbox.machine.id, { ttlSeconds });
-    this.#learn(key, { machine, facts: sandbox.facts });
-    return { machine, facts: sandbox.facts };
+    return await this.#update(key, sandbox, { ttlSeconds: ttlUntil(sandbox.machine, endAt) });
+  }
+
+  /** It is what the request says from now on, and ends as that says. */
+  async become(key: string, { machine, facts }: Sandbox, request: NewSandbox): Promise<Sandbox> {
+    const changed: Facts = { ...facts, ...factsOfRequest(request) };
+    const ttlSeconds = ttlUntil(machine, this.#parts.clock.now() + request.timeoutSeconds * 1000);
+    const change = { ttlSeconds, atEnd: atEndOf(changed), labels: labelsOf(changed) };
+    return await this.#update(key, { machine, facts: changed }, change);
+  }
+
+  async #update(key: string, { machine, facts }: Sandbox, change: UpdateMachineRequest): Promise<Sandbox> {
+    const updated: Sandbox = { machine: await this.#flotilla(key).updateMachine(machine.id, change), facts };
+    this.#learn(key, updated);
+    return updated;
   }
 
   async kill(key: string, sandboxId: string): Promise<void> {
     await this.find(key, sandboxId);
     await this.#flotilla(key).deleteMachine(machineOf(sandboxId)).catch(missing(sandboxId));
     this.#parts.known.forget(sandboxId);
+    this.#parts.remembered.forget(sandboxId);
   }
 
   async pause(key: string, sandbox: Sandbox, { keepsMemory }: { readonly keepsMemory: boolean }): Promise<void> {
@@ -173,11 +188,25 @@ export class Sandboxes {
   /** Continues a paused sandbox until then. */
   async resume(key: string, { machine, facts }: Sandbox, endAt: number): Promise<Sandbox> {
     const flotilla = this.#flotilla(key);
-    await flotilla.updateMachine(machine.id, { ttlSeconds: ttlUntil(machine, endAt) + lateOf(facts) });
+    await flotilla.updateMachine(machine.id, { ttlSeconds: ttlUntil(machine, endAt) });
     const running = await flotilla.startMachine(machine.id);
     const known = this.#learn(key, { machine: running, facts });
     await this.requireHelper(known);
     return { machine: running, facts };
+  }
+
+  /** Resumes a sandbox that a visitor may wake, unless it runs. Visitors at the same time share that. */
+  wake({ sandboxId, key }: Known): Promise<void> {
+    const begun = this.#waking.get(sandboxId);
+    if (begun !== undefined) return begun;
+    const waking = this.#wake(key, sandboxId).finally(() => this.#waking.delete(sandboxId));
+    this.#waking.set(sandboxId, waking);
+    return waking;
+  }
+
+  async #wake(key: string, sandboxId: string): Promise<void> {
+    const found = await this.find(key, sandboxId);
+    if (stateOf(found.machine) === "paused") await this.resume(key, found, this.#parts.clock.now() + WOKEN_MS);
   }
 
   /** The helper of a machine that runs answers afterwards. Throws a Refused with 502 when it does not run. */
@@ -203,12 +232,18 @@ export class Sandboxes {
     const { clock, known } = this.#parts;
     const flotilla = this.#flotilla(key);
     const machine = await flotilla.getMachine(machineOf(sandboxId));
-    const end = endAtOf({ machine, facts });
+    const end = endOf(machine);
     // Another gateway may have given it more time.
     if (end === null || end > clock.now()) return void this.#learn(key, { machine, facts });
-    if (facts.pausesAtEnd) return await this.pause(key, { machine, facts }, { keepsMemory: true });
+    if (facts.pausesAtEnd) return await this.#pauseAtEnd(key, { machine, facts });
     await flotilla.deleteMachine(machine.id);
     known.forget(sandboxId);
+  }
+
+  /** The server does the same a little later, so it may have done it. */
+  async #pauseAtEnd(key: string, sandbox: Sandbox): Promise<void> {
+    if (stateOf(sandbox.machine) === "paused") return void this.#learn(key, sandbox);
+    await this.pause(key, sandbox, { keepsMemory: sandbox.facts.keepsMemory });
   }
 
   flotilla(key: string): Flotilla {
@@ -220,9 +255,8 @@ export class Sandboxes {
   }
 
   #learn(key: string, sandbox: Sandbox): Known {
-    const endAt = endAtOf(sandbox);
-    const ttlSeconds = endAt === null ? null : ttlUntil(sandbox.machine, endAt);
-    return this.#parts.known.learn({ ...sandbox.machine, ttlSeconds }, sandbox.facts, key);
+    this.#parts.remembered.remember(sandboxOf(sandbox.machine.id), key);
+    return this.#parts.known.learn(sandbox.machine, sandbox.facts, key);
   }
 
   async #findHelper(known: Known): Promise<void> {
@@ -266,13 +300,11 @@ export class Sandboxes {
   }
 }
 
-/** Epoch milliseconds; null: it does not end by itself. */
-function endAtOf({ machine, facts }: Sandbox): number | null {
-  const end = endOf(machine);
-  return end === null ? null : end - lateOf(facts) * 1000;
+/** What of a sandbox its request decides alone. */
+function factsOfRequest(request: NewSandbox): Omit<Facts, "seed" | "hasInternet"> {
+  const { template, metadata, pausesAtEnd, keepsMemory, resumesByTraffic, isPublic, hostMask } = request;
+  return { template, metadata, pausesAtEnd, keepsMemory, resumesByTraffic, isPublic, hostMask };
 }
-
-const lateOf = ({ pausesAtEnd }: Facts): number => (pausesAtEnd ? PAUSE_LATE_SECONDS : 0);
 
 function missing(sandboxId: string): (error: unknown) => never {
   return (error) => {

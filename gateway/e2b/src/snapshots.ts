@@ -1,9 +1,10 @@
 /**
  * Forks and snapshots of sandboxes: branches and checkpoints of their machines.
  *
- * Always: a fork has the metadata, the variables and the helper of its source, and its own time. A
- * sandbox from a snapshot too, so a request that asks for other ones is refused by their name.
+ * Always: a fork has the metadata, the variables and the helper of its source, and its own time. A sandbox
+ * from a snapshot is what its request says, with the variables of both; its network is that of the source.
  */
+import { randomBytes } from "node:crypto";
 import type { Clock } from "@flotilla/base/clock";
 import { type CheckpointInfo, FlotillaError, type MachineInfo } from "@flotilla/sdk";
 import type { EnvdCalls } from "./envd.ts";
@@ -16,6 +17,7 @@ import type { Sandbox, Sandboxes } from "./sandboxes.ts";
 
 const FORKS_MAX = 64;
 const FORK_SECONDS = 300;
+const PREFIX_BYTES = 6;
 const SNAPSHOT = /^ckpt-[0-9a-f]{32}$/;
 
 interface ForkRequest {
@@ -47,7 +49,10 @@ export class Snapshots {
   async fork(key: string, { machine, facts }: Sandbox, request: ForkRequest): Promise<readonly Sandbox[]> {
     const flotilla = this.#parts.sandboxes.flotilla(key);
     await flotilla.startMachine(machine.id, { query: { forkable: true } });
-    const { clones } = await flotilla.createBranches(machine.id, { count: request.count });
+    const { clones } = await flotilla.createBranches(machine.id, {
+      count: request.count,
+      namePrefix: prefixOf("fork"),
+    });
     return await this.#made(key, clones, { template: facts.template, timeoutSeconds: request.timeoutSeconds });
   }
 
@@ -85,15 +90,15 @@ export class Snapshots {
   }
 
   async start(key: string, snapshot: CheckpointInfo, request: NewSandbox): Promise<Sandbox> {
-    if (Object.keys(request.metadata).length > 0) throw notImplemented("metadata of a sandbox from a snapshot");
+    if (request.network.mode !== "open") throw notImplemented("network of a sandbox from a snapshot");
     const flotilla = this.#parts.sandboxes.flotilla(key);
-    const { clones } = await flotilla.branchCheckpoint(snapshot.id, { count: 1, namePrefix: "snapshot" });
+    const { clones } = await flotilla.branchCheckpoint(snapshot.id, { count: 1, namePrefix: prefixOf("snapshot") });
     const { template, timeoutSeconds } = request;
     const [made] = await this.#made(key, clones, { template, timeoutSeconds });
     if (made === undefined) throw new Refused(500, "the snapshot made no sandbox");
     if (Object.keys(request.env).length > 0)
       await this.#parts.envd.setEnvironment(key, sandboxOf(made.machine.id), request.env);
-    return made;
+    return await this.#parts.sandboxes.become(key, made, request);
   }
 
   async #made(
@@ -115,5 +120,8 @@ export class Snapshots {
     );
   }
 }
+
+/** The names of a tenant's machines differ, and a sandbox may be forked again. */
+const prefixOf = (kind: string): string => `${kind}-${randomBytes(PREFIX_BYTES).toString("hex")}`;
 
 const viewOf = ({ id, name }: CheckpointInfo) => ({ snapshotID: id, names: name === null ? [] : [name] });
