@@ -3,9 +3,16 @@
  *
  * The machines are those of the fake driver, whose port of the sandbox's service leads to the gateway's own
  * helper, as a process of this host with its own empty home. test/vm has the same story in a real machine.
+ * What the newest version on npm finds is reported, where npm answers, and fails nothing.
  */
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { promisify } from "node:util";
 import { startGateway, type Gateway } from "../../gateway/e2b/src/gateway.ts";
 import { systemClock } from "@flotilla/base/clock";
 import { createLog } from "../../server/src/log.ts";
@@ -38,10 +45,38 @@ after(async () => {
 for (const version of VERSIONS)
   test(`a program that uses ${version} finds what it expects`, async () => {
     const { Sandbox } = (await import(version)) as { Sandbox: SandboxClass };
-    await using helper = await startHostHelper();
-    const calls = await playStory(Sandbox, { create: onHost(helper), url: gateway.url, webPort: await freePort() });
-    assert.ok(calls > 40, `${calls} calls`);
+    await play(Sandbox);
   });
+
+async function play(Sandbox: SandboxClass): Promise<void> {
+  await using helper = await startHostHelper();
+  const calls = await playStory(Sandbox, { create: onHost(helper), url: gateway.url, webPort: await freePort() });
+  assert.ok(calls > 40, `${calls} calls`);
+}
+
+test("what the newest version finds is reported", async (t) => {
+  const newest = await npm(["view", "e2b", "version"]).catch(() => null);
+  if (newest === null) return t.skip("npm does not answer");
+  const known = createRequire(import.meta.url)("e2b/package.json") as { version: string };
+  if (newest === known.version) return t.diagnostic(`the newest version is ${newest}, as above`);
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-e2b-"));
+  try {
+    await npm(["install", "--prefix", directory, `e2b@${newest}`]);
+    const entry = createRequire(join(directory, "x.js")).resolve("e2b");
+    await play(((await import(entry)) as { Sandbox: SandboxClass }).Sandbox);
+    t.diagnostic(`the newest version, ${newest}, finds what it expects`);
+  } catch (error) {
+    t.diagnostic(`the newest version, ${newest}, is not supported yet: ${String(error)}`);
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+});
+
+async function npm(operands: readonly string[]): Promise<string> {
+  const quick = ["--fetch-retries=0", "--fetch-timeout=10000", "--no-audit", "--no-fund", "--ignore-scripts"];
+  const { stdout } = await promisify(execFile)("npm", [...operands, ...quick], { cwd: tmpdir(), timeout: 120_000 });
+  return stdout.trim();
+}
 
 test("a program that uses the code interpreter's client finds what it expects", async () => {
   await using helper = await startHostHelper();
