@@ -2,7 +2,7 @@
  * Prompts, logging, sampling, completion and subscriptions as the public conformance suite calls them. Our
  * server has none of them; the suite's scenarios show that the code around it carries them.
  */
-import { completable, inputRequired, type McpServer } from "@modelcontextprotocol/server";
+import { completable, fromJsonSchema, inputRequired, type McpServer } from "@modelcontextprotocol/server";
 import { z } from "zod";
 
 const user = (content: object) => ({ role: "user" as const, content });
@@ -14,6 +14,7 @@ export function addExtras(server: McpServer, image: object): void {
   for (const method of ["resources/subscribe", "resources/unsubscribe"] as const)
     server.server.setRequestHandler(method, () => ({}));
   addPrompts(server, image);
+  addSchema(server);
   const config = { description: "Sends log messages" };
   server.registerTool("test_tool_with_logging", config, async ({ mcpReq }) => {
     const messages = ["Tool execution started", "Tool processing data", "Tool execution completed"];
@@ -32,6 +33,20 @@ export function addExtras(server: McpServer, image: object): void {
       return inputRequired({ inputRequests: { sampled: inputRequired.createMessage(params) } });
     },
   );
+}
+
+function addSchema(server: McpServer): void {
+  const text = { type: "string" } as const;
+  const inputSchema = fromJsonSchema({
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    type: "object",
+    $defs: { address: { type: "object", properties: { street: text, city: text } } },
+    properties: { name: text, address: { $ref: "#/$defs/address" } },
+    additionalProperties: false,
+  });
+  server.registerTool("json_schema_2020_12_tool", { description: "Has a schema", inputSchema }, () => ({
+    content: [{ type: "text", text: "fits" }],
+  }));
 }
 
 function addPrompts(server: McpServer, image: object): void {

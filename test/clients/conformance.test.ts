@@ -17,7 +17,14 @@ const here = import.meta.dirname;
 const own = path.join(here, "node_modules/.bin/conformance");
 const suite = existsSync(own) ? own : path.join(here, "../../node_modules/.bin/conformance");
 
-test("every scenario that the public suite plays by default passes", async (t) => {
+/**
+ * What no server of ours can pass, with the reason. The suite's other thirty-one scenarios pass.
+ * `server-sse-polling` closes a stream in the middle of a call and resumes it: optional in the older era,
+ * without a check for servers that do not, and gone in the newer one.
+ */
+const NOT_CHECKED = ["server-sse-polling"];
+
+test("every scenario of the public suite passes, the pending ones as well", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const server = spawn(process.execPath, [path.join(here, "./conformance-server.ts")], {
     env: { PATH: process.env["PATH"], ...up.environment },
@@ -28,14 +35,16 @@ test("every scenario that the public suite plays by default passes", async (t) =
   // It writes its findings where it is started.
   const cwd = mkdtempSync(path.join(tmpdir(), "flotilla-conformance-"));
   t.after(() => rmSync(cwd, { recursive: true }));
-  const argv = [suite, "server", "--url", String(address).trim()];
+  const argv = [suite, "server", "--suite", "all", "--url", String(address).trim()];
   const run = promisify(execFile)(process.execPath, argv, { cwd, timeout: TIMEOUT_MS });
   const { stdout } = await run.catch((error: { stdout: string }) => error);
-  const scenarios = stdout.split("\n").filter((line) => /^[✓✗] /.test(line));
+  const lines = [...stdout.matchAll(/^([✓✗]) ([\w-]+): (\d+) passed, (\d+) failed/gm)];
+  const scenarios = lines.map(([, mark, name, passed]) => ({ name, isGood: mark === "✓", isEmpty: passed === "0" }));
+  const failed = scenarios.filter(({ isGood }) => !isGood).map(({ name }) => name);
+  assert.deepEqual(failed, [], stdout.slice(-4_000));
   assert.deepEqual(
-    scenarios.filter((line) => !line.startsWith("✓")),
-    [],
-    stdout.slice(-4_000),
+    scenarios.filter(({ isEmpty }) => isEmpty).map(({ name }) => name),
+    NOT_CHECKED,
   );
-  assert.ok(scenarios.length >= 28, stdout);
+  assert.equal(scenarios.length, 31 + NOT_CHECKED.length, stdout);
 });

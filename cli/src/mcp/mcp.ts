@@ -24,6 +24,7 @@ import { Ceilings } from "./ceilings.ts";
 import { listen } from "./listen.ts";
 import { makeServer } from "./server.ts";
 import { askedCodec, type Common } from "./session.ts";
+import { checkingVersions } from "./version-check.ts";
 
 export interface McpOptions {
   readonly listen?: string;
@@ -63,7 +64,7 @@ async function overStdio(call: Call, common: Common): Promise<number> {
       stopping.signal.addEventListener("abort", () => resolve());
     });
     const server = serveStdio(() => makeServer({ ...access, common }), {
-      transport: new StdioServerTransport(input, output),
+      transport: checkingVersions(new StdioServerTransport(input, output)),
       onerror: (error) => call.output.note(`flotilla mcp: ${error.message}`),
     });
     await ended;
