@@ -27,6 +27,8 @@ import type { Tokens } from "./tokens.ts";
 
 /** The time that a sandbox gets when a visitor wakes it. */
 const WOKEN_MS = 300_000;
+/** A shorter time begins when the sandbox has started: the start might take all of it. */
+const STARTING_SECONDS = 60;
 const PAGE = 500;
 const SEED_BYTES = 16;
 
@@ -80,6 +82,7 @@ export class Sandboxes {
   }
 
   async #create(key: string, request: NewSandbox, hasGone: () => boolean): Promise<Sandbox> {
+    const { clock } = this.#parts;
     const flotilla = this.#flotilla(key);
     const facts: Facts = {
       ...factsOfRequest(request),
@@ -87,13 +90,14 @@ export class Sandboxes {
       hasInternet: request.network.mode === "open",
     };
     const { mode, cidrs, hosts } = request.network;
+    const isShort = request.timeoutSeconds < STARTING_SECONDS;
     const machine = await flotilla.createMachine({
       source: { type: "image", reference: imageOf(request.template) },
       network: { mode, ...(cidrs === undefined ? {} : { cidrs }), ...(hosts === undefined ? {} : { hosts }) },
       env: request.env,
       labels: labelsOf(facts),
       ports: [{ port: ENVD_PORT }],
-      ttlSeconds: request.timeoutSeconds,
+      ttlSeconds: request.timeoutSeconds + (isShort ? STARTING_SECONDS : 0),
       atEnd: atEndOf(facts),
     });
     try {
@@ -103,8 +107,10 @@ export class Sandboxes {
       await flotilla.deleteMachine(machine.id).catch((failed: unknown) => this.#report(machine.id, failed));
       throw error;
     }
-    this.#learn(key, { machine: { ...machine, state: "started" }, facts }).hasHelper = true;
-    return { machine, facts };
+    const made: Sandbox = { machine: { ...machine, state: "started" }, facts };
+    this.#learn(key, made).hasHelper = true;
+    if (!isShort) return made;
+    return await this.setEnd(key, made, { endAt: clock.now() + request.timeoutSeconds * 1000, isLonger: false });
   }
 
   /** Throws a Refused when there is none, or its time is over. */
