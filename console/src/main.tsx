@@ -106,6 +106,10 @@ const routes = root.addChildren([
   createRoute({
     ...under,
     path: "/apps/deploy",
+    validateSearch: (search: Record<string, unknown>): { app?: string } => {
+      const app = text(search["app"]);
+      return app === undefined ? {} : { app };
+    },
     component: page(() => import("./pages/deploy.tsx"), "DeployPage"),
   }),
   createRoute({

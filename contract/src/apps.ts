@@ -230,6 +230,9 @@ export const ReleaseInfo = Type.Object({
   cpus: int32(),
   memoryMb: int32(),
   port: int32(),
+  health: nullable(HealthCheck),
+  network: Type.Boolean(),
+  stopGraceSecs: int64(),
   createdAt: timestamp(),
 });
 export type ReleaseInfo = Static<typeof ReleaseInfo>;

@@ -22,7 +22,7 @@ export type TenantEvent = Static<typeof TenantEvent>;
  * What a stream says of things that have no events: that they have changed. A reader that was not connected
  * has missed it, and reads them again.
  */
-export const CHANGE_KINDS = ["operation", "node", "audit"] as const;
+export const CHANGE_KINDS = ["operation", "app", "node", "audit"] as const;
 export const FollowedChange = Type.Object({
   kind: oneOf(CHANGE_KINDS, "`audit`: calls were recorded"),
   id: nullable(Type.String({ description: "null: the whole list" })),
@@ -40,7 +40,7 @@ export const eventEndpoints = {
       "Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects again with the header " +
       "`Last-Event-ID` continues after it; an `id` alone moves the reader past events that the filter left out. With `changes=true` events named " +
       '`changed` come between them, without an `id`: their `data` is `{"kind": "operation", "id": "op-…"}` when an operation of the ' +
-      "tenant has begun, made a step or ended, `node` when a node has another state (for admins), and `audit` when calls were " +
+      "tenant has begun, made a step or ended, `app` when a rollout or an instance has, `node` when a node has another state (for admins), and `audit` when calls were " +
       "recorded (with audit:read). A reader that connects again reads these things again. The last event of a stream that the server ends is an `error` with the reason. Events that " +
       "are recorded at the same time appear together and in one order for all readers. With `order=desc` the newest come first, and the cursor of an event is followed by older ones. 100 at once without a limit.",
     access: ["machine:read"],

@@ -855,12 +855,12 @@ class Methods:
         after it; an `id` alone moves the reader past events that the filter left out. With
         `changes=true` events named `changed` come between them, without an `id`: their `data` is
         `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step
-        or ended, `node` when a node has another state (for admins), and `audit` when calls were
-        recorded (with audit:read). A reader that connects again reads these things again. The last
-        event of a stream that the server ends is an `error` with the reason. Events that are
-        recorded at the same time appear together and in one order for all readers. With
-        `order=desc` the newest come first, and the cursor of an event is followed by older ones.
-        100 at once without a limit.
+        or ended, `app` when a rollout or an instance has, `node` when a node has another state (for
+        admins), and `audit` when calls were recorded (with audit:read). A reader that connects
+        again reads these things again. The last event of a stream that the server ends is an
+        `error` with the reason. Events that are recorded at the same time appear together and in
+        one order for all readers. With `order=desc` the newest come first, and the cursor of an
+        event is followed by older ones. 100 at once without a limit.
 
         `GET /v1/events`. Needs scope machine:read.
         """
@@ -4155,12 +4155,12 @@ class AsyncMethods:
         after it; an `id` alone moves the reader past events that the filter left out. With
         `changes=true` events named `changed` come between them, without an `id`: their `data` is
         `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step
-        or ended, `node` when a node has another state (for admins), and `audit` when calls were
-        recorded (with audit:read). A reader that connects again reads these things again. The last
-        event of a stream that the server ends is an `error` with the reason. Events that are
-        recorded at the same time appear together and in one order for all readers. With
-        `order=desc` the newest come first, and the cursor of an event is followed by older ones.
-        100 at once without a limit.
+        or ended, `app` when a rollout or an instance has, `node` when a node has another state (for
+        admins), and `audit` when calls were recorded (with audit:read). A reader that connects
+        again reads these things again. The last event of a stream that the server ends is an
+        `error` with the reason. Events that are recorded at the same time appear together and in
+        one order for all readers. With `order=desc` the newest come first, and the cursor of an
+        event is followed by older ones. 100 at once without a limit.
 
         `GET /v1/events`. Needs scope machine:read.
         """

@@ -973,7 +973,7 @@ class FleetMembership(_FleetMembership, total=False):
 
 class FollowedChange(TypedDict):
     # `audit`: calls were recorded
-    kind: Literal["operation", "node", "audit"]
+    kind: Literal["operation", "app", "node", "audit"]
     # null: the whole list
     id: str | None
 
@@ -2288,6 +2288,9 @@ class ReleaseInfo(TypedDict):
     cpus: int
     memoryMb: int
     port: int
+    health: HealthCheck | None
+    network: bool
+    stopGraceSecs: int
     # RFC 3339, UTC, with milliseconds
     createdAt: str
 

@@ -457,12 +457,12 @@ export abstract class Methods {
    * Server-Sent Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects
    * again with the header `Last-Event-ID` continues after it; an `id` alone moves the reader past events that the
    * filter left out. With `changes=true` events named `changed` come between them, without an `id`: their `data` is
-   * `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step or ended, `node`
-   * when a node has another state (for admins), and `audit` when calls were recorded (with audit:read). A reader
-   * that connects again reads these things again. The last event of a stream that the server ends is an `error` with
-   * the reason. Events that are recorded at the same time appear together and in one order for all readers. With
-   * `order=desc` the newest come first, and the cursor of an event is followed by older ones. 100 at once without a
-   * limit.
+   * `{"kind": "operation", "id": "op-…"}` when an operation of the tenant has begun, made a step or ended, `app`
+   * when a rollout or an instance has, `node` when a node has another state (for admins), and `audit` when calls
+   * were recorded (with audit:read). A reader that connects again reads these things again. The last event of a
+   * stream that the server ends is an `error` with the reason. Events that are recorded at the same time appear
+   * together and in one order for all readers. With `order=desc` the newest come first, and the cursor of an event
+   * is followed by older ones. 100 at once without a limit.
    *
    * `GET /v1/events`; needs scope machine:read.
    * Refuses with invalid_body.
@@ -2959,7 +2959,7 @@ export interface FleetMembership {
 
 export interface FollowedChange {
   /** `audit`: calls were recorded */
-  kind: "operation" | "node" | "audit";
+  kind: "operation" | "app" | "node" | "audit";
   /** null: the whole list */
   id: string | null;
 }
@@ -4274,6 +4274,9 @@ export interface ReleaseInfo {
   cpus: number;
   memoryMb: number;
   port: number;
+  health: HealthCheck | null;
+  network: boolean;
+  stopGraceSecs: number;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
 }

@@ -141,6 +141,7 @@ test("equal inputs begin no rollout; each other input, a redeployment and a roll
   const [fourth, third, , one] = await releasesOf("web");
   assert.deepEqual(fourth?.env, one?.env);
   assert.deepEqual([fourth?.secretEnvNames, third?.secretEnvNames], [[], ["TOKEN"]]);
+  assert.deepEqual([fourth?.health, fourth?.network, fourth?.stopGraceSecs], [null, true, 10]);
   assert.ok(fourth?.isCurrent && fourth.outcome === "succeeded");
   assert.equal((await client.post("/v1/apps/web/rollback", { release: 99 })).status, 404);
   for (const path of ["", "/releases", "/explain"])

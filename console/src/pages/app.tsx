@@ -6,41 +6,17 @@ import { Tabs } from "@base-ui/react/tabs";
 import { type AppInfo, FlotillaError } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { type SyntheticEvent, lazy, Suspense, useState } from "react";
-import { api, queries } from "../api.ts";
-import { appExplanationQuery, appQuery, releasesQuery } from "../data.ts";
+import { lazy, Suspense, useState } from "react";
+import { api } from "../api.ts";
+import { appQuery, releasesQuery } from "../data.ts";
+import { renderMb } from "../format.ts";
 import { useSession } from "../session.tsx";
-import { ActionMenu, attempt, Confirm, type MenuEntry, Sheet } from "../ui/dialog.tsx";
-import {
-  Badge,
-  Button,
-  Cli,
-  Empty,
-  ErrorNote,
-  Facts,
-  Field,
-  Loading,
-  MachineLink,
-  PageHead,
-  Panel,
-  Time,
-  type Tone,
-} from "../ui/parts.tsx";
-import { APP_TEXTS, APP_TONES, servingOf } from "./apps.tsx";
+import { Badge, Button, Cli, Empty, ErrorNote, Loading, PageHead, Time } from "../ui/parts.tsx";
+import { AppActions, RollBack } from "./app-actions.tsx";
+import { RolloutTab } from "./app-rollout.tsx";
+import { APP_TEXTS, APP_TONES } from "./apps.tsx";
 
 const LogPane = lazy(async () => ({ default: (await import("../logs.tsx")).LogPane }));
-
-const INSTANCE_TONES: Readonly<Record<AppInfo["instances"][number]["status"], Tone>> = {
-  starting: "busy",
-  healthy: "good",
-  unhealthy: "bad",
-  draining: "busy",
-  stopped: "off",
-  failed: "bad",
-  lost: "bad",
-};
-
-const again = (): Promise<void> => queries.invalidateQueries({ queryKey: ["apps"] });
 
 export function AppPage() {
   const name = usePathPart("name");
@@ -75,7 +51,7 @@ export function AppPage() {
           <Tabs.Tab value="logs">Logs</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value="rollout" className="tab-panel">
-          <Rollout app={app} />
+          <RolloutTab app={app} />
         </Tabs.Panel>
         <Tabs.Panel value="releases" className="tab-panel">
           <Releases app={app} />
@@ -95,67 +71,10 @@ export function AppPage() {
   );
 }
 
-function Rollout({ app }: { readonly app: AppInfo }) {
-  const why = useQuery(appExplanationQuery(app.name));
-  return (
-    <div className="panels">
-      <Panel title="Now">
-        <Facts
-          rows={[
-            ["Serving", `${servingOf(app)} of ${app.replicas} instances`],
-            ["Release", app.release],
-            ["Image", app.image],
-            ["Waits for", why.data?.waitingFor],
-            ["Next", why.data?.next.join("; ")],
-            ["Last failure", why.data?.lastFailure],
-            ["Tried again", why.data?.retryAt && <Time key="r" at={why.data.retryAt} />],
-            [
-              "Address",
-              <a key="u" href={app.url} target="_blank" rel="noreferrer noopener">
-                {app.url}
-              </a>,
-            ],
-          ]}
-        />
-        <Cli line={`flotilla app explain ${app.name}`} />
-      </Panel>
-      <Topology app={app} />
-    </div>
-  );
-}
-
-/** Instances by node, and which of them get requests. */
-function Topology({ app }: { readonly app: AppInfo }) {
-  const byNode = Map.groupBy(app.instances, ({ nodeId }) => nodeId);
-  const newest = Math.max(0, ...app.instances.map(({ generation }) => generation));
-  return (
-    <Panel title="Instances">
-      {app.instances.length === 0 && <p className="dim fine">There is none.</p>}
-      <div className="topology">
-        {[...byNode].map(([nodeId, instances]) => (
-          <section key={nodeId} aria-label={`On ${nodeId || "no node"}`}>
-            <h3>{nodeId || "no node yet"}</h3>
-            {instances.map((instance) => (
-              <div key={instance.id} className={instance.isServing ? "instance serving" : "instance"}>
-                <Badge tone={INSTANCE_TONES[instance.status]}>{instance.status}</Badge>
-                <MachineLink id={instance.machineId} name={instance.id.slice(-8)} />
-                <span className="dim small">
-                  {instance.generation === newest ? "new" : "old"} ·{" "}
-                  {instance.isServing ? `${instance.openRequests} open requests` : "no requests"}
-                </span>
-                {instance.reason !== null && <span className="dim small block">{instance.reason}</span>}
-              </div>
-            ))}
-          </section>
-        ))}
-      </div>
-    </Panel>
-  );
-}
-
 function Releases({ app }: { readonly app: AppInfo }) {
   const session = useSession();
   const releases = useQuery(releasesQuery(app.name));
+  const [backTo, setBackTo] = useState<number | null>(null);
   return (
     <>
       <ErrorNote error={releases.error} />
@@ -170,122 +89,24 @@ function Releases({ app }: { readonly app: AppInfo }) {
                 {release.why}
                 {release.outcomeReason !== null && ` · ${release.outcomeReason}`}
               </span>
+              <span className="dim small">
+                {release.cpus} CPUs, {renderMb(release.memoryMb)}, port {release.port}
+                {release.env.length > 0 && `, ${release.env.map(({ key }) => key).join(", ")}`}
+                {release.secretEnvNames.length > 0 && `, secret ${release.secretEnvNames.join(", ")}`} ·{" "}
+                <code>{release.digest.slice(0, 19)}</code>
+              </span>
             </div>
             <span className="dim">
               <Time at={release.createdAt} />
             </span>
-            {session.can("app:write") && !release.isCurrent && (
-              <Button
-                onClick={() =>
-                  void attempt("The roll back", async () => {
-                    await api.rollbackApp(app.name, { release: release.number });
-                    await again();
-                  })
-                }
-              >
-                Roll back to it
-              </Button>
+            {session.can("app:write") && !release.isCurrent && release.outcome !== null && (
+              <Button onClick={() => setBackTo(release.number)}>Roll back to it</Button>
             )}
           </li>
         ))}
       </ol>
       <Cli line={`flotilla app releases ${app.name}`} />
+      <RollBack app={app} release={backTo} isOpen={backTo !== null} onClose={() => setBackTo(null)} />
     </>
-  );
-}
-
-function AppActions({ app }: { readonly app: AppInfo }) {
-  const session = useSession();
-  const navigate = useNavigate();
-  const [asking, setAsking] = useState<"scale" | "destroy" | null>(null);
-  if (!session.can("app:write")) return null;
-  const { name } = app;
-  const act = (what: string, call: () => Promise<unknown>): Promise<boolean> =>
-    attempt(`${what} of ${name}`, async () => {
-      await call();
-      await again();
-    });
-  const entries: MenuEntry[] = [
-    { name: "Redeploy", run: () => void act("Redeploy", () => api.redeployApp(name)) },
-    { name: "Roll back", run: () => void act("Roll back", () => api.rollbackApp(name)) },
-    { name: "Destroy", isDanger: true, run: () => setAsking("destroy") },
-  ];
-  return (
-    <>
-      {app.status === "awaitingPromotion" && (
-        <Button look="main" onClick={() => void act("Promotion", () => api.promoteApp(name))}>
-          Promote
-        </Button>
-      )}
-      <Button onClick={() => setAsking("scale")}>Scale</Button>
-      <ActionMenu label={`More for ${name}`} entries={entries} />
-      <Scale app={app} isOpen={asking === "scale"} onClose={() => setAsking(null)} />
-      <Confirm
-        title={`Destroy ${name}?`}
-        verb="Destroy"
-        isOpen={asking === "destroy"}
-        onClose={() => setAsking(null)}
-        act={async () => {
-          await api.destroyApp(name);
-          await navigate({ to: "/apps" });
-          await again();
-        }}
-      >
-        <p>
-          All {app.instances.length} instances end, with what they have written to their disks, and {app.url} answers no
-          more.
-        </p>
-        <Cli line={`flotilla app rm ${name}`} />
-      </Confirm>
-    </>
-  );
-}
-
-function Scale({
-  app,
-  isOpen,
-  onClose,
-}: {
-  readonly app: AppInfo;
-  readonly isOpen: boolean;
-  readonly onClose: () => void;
-}) {
-  const [count, setCount] = useState(String(app.replicas));
-  const [error, setError] = useState<unknown>(null);
-  const [isBusy, setIsBusy] = useState(false);
-  const submit = async (event: SyntheticEvent): Promise<void> => {
-    event.preventDefault();
-    setIsBusy(true);
-    setError(null);
-    try {
-      await api.scaleApp(app.name, { count: Number(count) });
-      await again();
-      onClose();
-    } catch (failed) {
-      setError(failed);
-    } finally {
-      setIsBusy(false);
-    }
-  };
-  return (
-    <Sheet title={`Scale ${app.name}`} isOpen={isOpen} onClose={onClose}>
-      <form className="body" onSubmit={(event) => void submit(event)}>
-        <Field
-          label="Instances"
-          type="number"
-          min={0}
-          value={count}
-          onChange={(event) => setCount(event.target.value)}
-        />
-        <ErrorNote error={error} />
-        <Cli line={`flotilla app scale ${app.name} ${count}`} />
-        <footer>
-          <Button onClick={onClose}>Close</Button>
-          <Button look="main" type="submit" isBusy={isBusy}>
-            Scale
-          </Button>
-        </footer>
-      </form>
-    </Sheet>
   );
 }

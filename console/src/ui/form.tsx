@@ -70,18 +70,29 @@ function withFaults(
   error: unknown,
 ): { readonly content: ReactNode; readonly isShown: boolean } {
   if (typeof children !== "function") return { content: children, isShown: false };
-  const refused = error instanceof FlotillaError ? refusedField(error) : null;
-  let isShown = false;
+  const asked = new Set<string>();
+  const { faultOf } = refusalAt(error);
   const content = children((field) => {
-    if (field !== refused) return null;
-    isShown = true;
-    return (error as FlotillaError).text;
+    asked.add(field);
+    return faultOf(field);
   });
-  return { content, isShown };
+  return { content, isShown: asked.has(fieldOf(error) ?? "") };
+}
+
+/** Where a refusal is shown: at one of the fields, or, as `rest`, beside all of them. */
+export function refusalAt(
+  error: unknown,
+  fields: readonly string[] = [],
+): { readonly faultOf: FaultOf; readonly rest: unknown } {
+  const refused = fieldOf(error);
+  const faultOf: FaultOf = (field) => (error instanceof FlotillaError && field === refused ? error.text : null);
+  return { faultOf, rest: refused !== null && fields.includes(refused) ? null : error };
 }
 
 /** The field of the request that a refusal is about; null: it names none. */
-function refusedField({ code, details }: FlotillaError): string | null {
+function fieldOf(error: unknown): string | null {
+  if (!(error instanceof FlotillaError)) return null;
+  const { code, details } = error;
   if (code === "name_taken") return "name";
   return details.field?.split(/[./]/)[0] ?? (code.startsWith("image_") ? "image" : null);
 }

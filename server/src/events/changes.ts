@@ -1,6 +1,6 @@
 /**
- * What has changed and has no events, for the followers that ask: operations of their tenant, nodes for
- * operators, and that calls were recorded.
+ * What has changed and has no events, for the followers that ask: operations and apps of their tenant, nodes
+ * for operators, and that calls were recorded.
  *
  * Always: a follower gets what differs from the look before, so the first look gives nothing, and the next
  * one also finds what a failed look would have found. Pure.
@@ -31,8 +31,8 @@ export class ChangeWatch {
     this.#known = after;
     if (before === null) return [];
     const changed = marks.filter(({ kind, id, mark }) => before.get(`${kind} ${id}`)?.mark !== mark);
-    // An operation that ended long ago is looked at no more; a node that is gone was removed.
-    const removed = [...before].filter(([key, { kind }]) => kind === "node" && !after.has(key));
+    // An operation that ended long ago is looked at no more; a node or an app that is gone was removed.
+    const removed = [...before].filter(([key, { kind }]) => (kind === "node" || kind === "app") && !after.has(key));
     return [...changed, ...removed.map(([, each]) => each)].map(({ kind, id }) => ({
       kind,
       id: kind === "audit" ? null : id,

@@ -196,6 +196,13 @@ export function readMarks(db: Queryable, now: number, watched: Watched): Promise
     SELECT 'operation', id, status || updated_at FROM operations
       WHERE tenant_id = ${tenantId} AND status <> 'running' AND updated_at > ${instantOf(now - ENDED_MS)}::timestamptz
     UNION ALL
+    SELECT 'app', a.id, md5(concat_ws(' ', a.updated_at, a.waiting_for, a.failures, a.retry_at, a.count, a.is_degraded,
+        r.to_release, r.is_promoted, r.progress, least(a.route_version, (SELECT min(version) FROM ingress_leases)),
+        (SELECT string_agg(concat_ws(' ', i.machine_id, i.is_routed, i.seen, i.error, i.retired_at), ',' ORDER BY i.machine_id)
+          FROM app_instances i WHERE i.app_id = a.id AND i.removed_at IS NULL)))
+      FROM apps a LEFT JOIN app_rollouts r ON r.app_id = a.id AND r.ended_at IS NULL
+      WHERE a.tenant_id = ${tenantId} AND a.deleted_at IS NULL
+    UNION ALL
     SELECT 'node', id, concat_ws(' ', status, cordoned_at, maintenance_at, held_at, lost_at, release, last_error_at)
       FROM nodes WHERE ${hasNodes}::boolean
     UNION ALL
