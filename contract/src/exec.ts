@@ -8,7 +8,7 @@ import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
 import { EXEC_B64_BYTES_MAX, EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
-import { SESSION_ID } from "./patterns.ts";
+import { SESSION_ID, TERMINAL_ID } from "./patterns.ts";
 import {
   int64,
   nullable,
@@ -132,6 +132,8 @@ const execErrors = [
   "start_failed",
 ] as const;
 
+const offset = (description: string) => Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description });
+
 export const execEndpoints = {
   exec: endpoint({
     method: "POST",
@@ -177,8 +179,22 @@ export const execEndpoints = {
     path: "/v1/machines/{id}/exec/interactive",
     family: "machines",
     summary: "An interactive terminal over WebSocket",
+    description:
+      "The program ends with the connection. With `terminal` it is kept instead for a minute after a connection that was lost, " +
+      "and is continued with `offset`, without losing output or input; its messages are described in docs/terminals.md.",
     access: ["machine:exec"],
     query: Type.Object({
+      terminal: Type.Optional(
+        Type.String({
+          pattern: TERMINAL_ID,
+          description: "keeps the terminal under this id, which is 32 random hexadecimal digits drawn by the client",
+        }),
+      ),
+      offset: Type.Optional(
+        offset(
+          "continues the kept terminal after so many bytes of its output; it never begins one, or starts a machine",
+        ),
+      ),
       cmd: Type.Optional(text({ maxLength: 4096 })),
       command: Type.Optional(text({ maxLength: 4096 })),
       arg: Type.Optional(
@@ -200,6 +216,24 @@ export const execEndpoints = {
     answers: { 101: empty("switching to WebSocket") },
     errors: execErrors.filter((code) => code !== "invalid_json"),
     isUpgrade: true,
+  }),
+  watchTerminal: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/exec/interactive/{terminal_id}",
+    family: "machines",
+    summary: "Watch a kept terminal over WebSocket",
+    description:
+      "Shows the output of a terminal that was opened with `terminal`, from what is kept of it on. What a reader sends has no effect. " +
+      "A reader that is slow misses output, never slows the terminal, and does not count as use of the machine.",
+    access: ["machine:read"],
+    query: Type.Object({
+      offset: Type.Optional(offset("begins after so many bytes of the output, if they are still kept; default 0")),
+      access_token: Type.Optional(Type.String()),
+    }),
+    answers: { 101: empty("switching to WebSocket") },
+    errors: ["invalid_request", "invalid_body", "not_found", "unavailable"],
+    isUpgrade: true,
+    isExtra: true,
   }),
   listSessions: endpoint({
     method: "GET",

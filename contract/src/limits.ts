@@ -26,6 +26,11 @@ export const EXIT_CODE_TIMEOUT = 124;
 /** Exit code of an argv whose program does not exist in the machine. */
 export const EXIT_CODE_NOT_FOUND = 255;
 
+/** How long a kept terminal waits for its client. */
+export const TERMINAL_KEPT_MS = 60_000;
+/** How much input of a kept terminal may be sent that its machine has not taken. */
+export const TERMINAL_INPUT_BYTES_MAX = 256 * 1024;
+
 /**
  * The whole environment of a machine or an exec; the guest kernel refuses more than 2 MiB of argv and env.
  */

@@ -9,6 +9,8 @@ export const IDEMPOTENCY_KEY_FORM = "^[\\x21-\\x7e]{1,255}$";
 export const MACHINE_NAME = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$";
 export const LABEL_NAME = "^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$";
 export const SESSION_ID = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$";
+/** Drawn by its client: 128 random bits. */
+export const TERMINAL_ID = "^[0-9a-f]{32}$";
 export const NODE_ID = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
 export const NODE_LABEL_NAME = "^[^\\u0000]+$";
 /** Ids of tenants and plans. */
@@ -23,6 +25,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
   [MACHINE_NAME]: "1 to 63 letters, digits, `-`, `_` or `.`, the first of them not `.` or `-`",
   [LABEL_NAME]: "1 to 63 lower-case letters, digits, `-`, `_`, `.` or `/`, the first and the last a letter or digit",
   [SESSION_ID]: "1 to 128 letters, digits, `-`, `_` or `.`, the first of them not `.` or `-`",
+  [TERMINAL_ID]: "32 hexadecimal digits in lower case",
   [NODE_ID]: "1 to 128 letters, digits, `-`, `_` or `.`, the first of them a letter or digit",
   [NODE_LABEL_NAME]: "at least one character, and no NUL",
   [RECORD_ID]: "1 to 64 letters, digits, `-` or `_`, the first of them not `-`",

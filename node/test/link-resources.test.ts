@@ -138,6 +138,13 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
     path: `/v1/machines/${A}/connections`,
     first: encodeLinkFrame("start", JSON.stringify({ port: 80, resumeKey: "0".repeat(32) })),
   },
+  terminal: {
+    path: `/v1/machines/${A}/terminals`,
+    first: encodeLinkFrame(
+      "start",
+      JSON.stringify({ ...START, terminal: { cols: 80, rows: 24 }, resumeKey: "0".repeat(32) }),
+    ),
+  },
   file: { path: `/v1/machines/${A}/files/write`, first: '{"path":"/workspace/a","sha256":null}\n', isUpload: true },
   putMachine: {
     path: `/v1/machines/${desired.spec.machineId}?waitMs=600000`,

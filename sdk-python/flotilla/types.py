@@ -1789,6 +1789,11 @@ class OpenConsoleLinkRequest(TypedDict):
 
 
 class OpenTerminalQuery(TypedDict, total=False):
+    # keeps the terminal under this id, which is 32 random hexadecimal digits drawn by the client
+    terminal: str
+    # continues the kept terminal after so many bytes of its output; it never begins one, or
+    # starts a machine
+    offset: int
     cmd: str
     command: str
     # an argument of `cmd`; repeat for more
@@ -2597,6 +2602,12 @@ class _VolumeMount(TypedDict):
 
 class VolumeMount(_VolumeMount, total=False):
     sizeGb: int | None
+
+
+class WatchTerminalQuery(TypedDict, total=False):
+    # begins after so many bytes of the output, if they are still kept; default 0
+    offset: int
+    access_token: str
 
 
 class WebhookCreated(TypedDict):

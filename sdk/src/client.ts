@@ -27,8 +27,10 @@ import {
   type ListEventsQuery,
   type MachineCommandRequest,
   Methods,
+  type OpenTerminalQuery,
   type TenantEvent,
 } from "./generated.ts";
+import { KeptTerminal, terminalId, type TerminalState } from "./terminal.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
 export {
@@ -43,7 +45,19 @@ export type { ErrorCode } from "./advice.ts";
 export { type FailureCode, FlotillaError, type NoAnswerCode } from "./errors.ts";
 export { type Owned, ownedApp, ownedBranch, ownedMachine } from "./owned.ts";
 export { items } from "./pages.ts";
+export { KeptTerminal, type TerminalEnd, type TerminalSize, type TerminalState } from "./terminal.ts";
 export type * from "./generated.ts";
+
+export interface KeepTerminalOptions extends CallOptions<Omit<OpenTerminalQuery, "terminal" | "offset">> {
+  /** The id of a terminal that runs, to continue it from `offset` on. Absent: one is begun. */
+  readonly terminal?: string | undefined;
+  /** How much of its output is known already. What is not kept any more is left out. */
+  readonly offset?: number | undefined;
+  /** Called with each change of its connection. */
+  readonly onState?: ((state: TerminalState) => void) | undefined;
+}
+
+export type ViewTerminalOptions = Pick<KeepTerminalOptions, "headers" | "offset" | "onState" | "signal">;
 
 type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
@@ -207,6 +221,35 @@ export class Flotilla extends Methods {
     const query = { ...options.query, follow: true, ...(onChange === undefined ? {} : { changes: true }) };
     const answer = await this.call<Response>(call, { ...options, query });
     return readTenantEvents(answer, options.signal, onChange);
+  }
+
+  /**
+   * A terminal that comes back by itself when its connection is lost, for a minute, without losing output or
+   * input. Iterate over its output. It ends with its program, with `close`, or when it could not be reached.
+   */
+  keepTerminal(machineId: string, options: KeepTerminalOptions = {}): KeptTerminal {
+    const { terminal, offset, onState, signal, query = {}, ...rest } = options;
+    const id = terminal ?? terminalId();
+    const { cols, rows } = query;
+    return new KeptTerminal({
+      ...{ id, isReader: false, signal, onState },
+      offset: terminal === undefined ? null : (offset ?? 0),
+      size: cols && rows ? { cols, rows } : null,
+      open: ({ offset: from, size }) =>
+        this.openTerminal(machineId, {
+          ...rest,
+          query: { ...query, ...size, terminal: id, ...(from !== null && { offset: from }) },
+        }),
+    });
+  }
+
+  /** Reads along at a terminal that `keepTerminal` began, here or elsewhere; it types and ends nothing. */
+  viewTerminal(machineId: string, terminal: string, options: ViewTerminalOptions = {}): KeptTerminal {
+    const { offset = 0, onState, signal, ...rest } = options;
+    return new KeptTerminal({
+      ...{ id: terminal, isReader: true, signal, onState, offset, size: null },
+      open: ({ offset: from }) => this.watchTerminal(machineId, terminal, { ...rest, query: { offset: from ?? 0 } }),
+    });
   }
 
   /** `execInSession` with streamed output, for readExecEvents. */

@@ -645,6 +645,10 @@ export abstract class Methods {
   /**
    * An interactive terminal over WebSocket.
    *
+   * The program ends with the connection. With `terminal` it is kept instead for a minute after a connection that
+   * was lost, and is continued with `offset`, without losing output or input; its messages are described in
+   * docs/terminals.md.
+   *
    * `GET /v1/machines/{id}/exec/interactive`; needs scope machine:exec.
    * Refuses with invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity, image_not_found,
    * image_refused, image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable,
@@ -652,6 +656,20 @@ export abstract class Methods {
    */
   openTerminal(id: string, options: CallOptions<OpenTerminalQuery> = {}): WebSocket {
     return this.openSocket(`/v1/machines/${segment(id)}/exec/interactive`, options);
+  }
+
+  /**
+   * Watch a kept terminal over WebSocket.
+   *
+   * Shows the output of a terminal that was opened with `terminal`, from what is kept of it on. What a reader sends
+   * has no effect. A reader that is slow misses output, never slows the terminal, and does not count as use of the
+   * machine.
+   *
+   * `GET /v1/machines/{id}/exec/interactive/{terminal_id}`; needs scope machine:read.
+   * Refuses with invalid_request, invalid_body, not_found, unavailable.
+   */
+  watchTerminal(id: string, terminalId: string, options: CallOptions<WatchTerminalQuery> = {}): WebSocket {
+    return this.openSocket(`/v1/machines/${segment(id)}/exec/interactive/${segment(terminalId)}`, options);
   }
 
   /**
@@ -3759,6 +3777,10 @@ export interface OpenConsoleLinkRequest {
 }
 
 export interface OpenTerminalQuery {
+  /** keeps the terminal under this id, which is 32 random hexadecimal digits drawn by the client */
+  terminal?: string | undefined;
+  /** continues the kept terminal after so many bytes of its output; it never begins one, or starts a machine */
+  offset?: number | undefined;
   cmd?: string | undefined;
   command?: string | undefined;
   /** an argument of `cmd`; repeat for more */
@@ -4578,6 +4600,12 @@ export interface VolumeMount {
   name: string;
   mountPath: string;
   sizeGb?: number | null | undefined;
+}
+
+export interface WatchTerminalQuery {
+  /** begins after so many bytes of the output, if they are still kept; default 0 */
+  offset?: number | undefined;
+  access_token?: string | undefined;
 }
 
 export interface WebhookCreated {

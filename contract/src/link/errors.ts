@@ -30,7 +30,8 @@ export const FILE_FAILURES = [
  * pauseReason of an ObservedMachine says, and does nothing meanwhile. `interrupted`: another VMM has got the
  * guest meanwhile, and the work may be repeated there; of a point, what points.ts says. `not_stopped`: the
  * machine's files may change. `older_copy`: the node has an earlier copy of a machine that moves there.
- * `not_runnable`: the installed program does not run. `internal`: anything else.
+ * `not_runnable`: the installed program does not run. `replaced`: another client has taken the terminal over.
+ * `internal`: anything else.
  *
  * Of files (FILE_FAILURES): `not_directory`: the path, or what should contain it, is none. `not_regular`:
  * neither file nor directory. `in_memory`: a link leads from the disk into memory; the message is the path
@@ -53,6 +54,7 @@ export const LinkError = Type.Object({
       "not_stopped",
       "older_copy",
       "not_runnable",
+      "replaced",
       ...FILE_FAILURES,
     ],
     "internal",

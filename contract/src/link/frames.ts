@@ -12,6 +12,11 @@
  * resumed also to that, and again as the guest has received more; there is no stderr. The server sends taken
  * as it has received more of the output: at most a window of it is under way, which the guest keeps.
  *
+ * A kept terminal begins with start (ExecStart), or with resume (ExecResume) or watch (TerminalWatch) when it
+ * runs already. The node answers resumed before any output, as the guest has received more input, and where
+ * output is missing. The server sends taken as the client has received more, and end when the client has done
+ * with the terminal. A request that breaks leaves the terminal for a minute (docs/terminals.md).
+ *
  * Always: flow control is that of HTTP: a side that does not read stops the writes of the other.
  */
 
@@ -22,8 +27,12 @@ export const LINK_FRAMES = {
   resize: 4,
   signal: 5,
   resume: 6,
-  /** JSON, Taken. Only of a connection. */
+  /** JSON, Taken. Of a connection or a kept terminal. */
   taken: 7,
+  /** JSON, TerminalWatch: reads a kept terminal. */
+  watch: 8,
+  /** Its client needs the kept terminal no more. */
+  end: 9,
   stdout: 16,
   stderr: 17,
   exit: 18,

@@ -39,6 +39,7 @@ import type {
   SignalRequest,
   Taken,
   TerminalSize,
+  TerminalWatch,
 } from "./streams.ts";
 import type { FileFacts, FileListLine, FilePath, FileRead, FileWrite, FileWritten, ListedFile } from "./files.ts";
 import type {
@@ -117,6 +118,7 @@ const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
 const CONNECTION_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const EXEC_RESUME_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const EXEC_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
+const TERMINAL_WATCH_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const FILE_FACTS_MODE_PATTERN = /^[0-7]{4}$/;
 const FILE_LIST_LINE_KIND = ["entry", "done", "failed"] as const;
 const FILE_WRITE_SHA256_PATTERN = /^[0-9a-f]{64}$/;
@@ -167,6 +169,7 @@ const LINK_ERROR_CODE = [
   "not_stopped",
   "older_copy",
   "not_runnable",
+  "replaced",
   "no_such_file",
   "is_directory",
   "not_directory",
@@ -833,6 +836,9 @@ export function readExecResumed(value: unknown): ExecResumed {
   const fields = record(value, "ExecResumed");
   return {
     stdinBytes: whole(fields["stdinBytes"], "ExecResumed.stdinBytes", 0, 9007199254740991),
+    ...(fields["stdoutBytes"] === undefined
+      ? undefined
+      : { stdoutBytes: whole(fields["stdoutBytes"], "ExecResumed.stdoutBytes", 0, 9007199254740991) }),
     ...(fields["isKept"] === undefined ? undefined : { isKept: fields["isKept"] === true }),
   };
 }
@@ -881,6 +887,14 @@ export function readTerminalSize(value: unknown): TerminalSize {
   return {
     cols: whole(fields["cols"], "TerminalSize.cols", 1, 10000),
     rows: whole(fields["rows"], "TerminalSize.rows", 1, 10000),
+  };
+}
+
+export function readTerminalWatch(value: unknown): TerminalWatch {
+  const fields = record(value, "TerminalWatch");
+  return {
+    resumeKey: matching(fields["resumeKey"], "TerminalWatch.resumeKey", TERMINAL_WATCH_RESUME_KEY_PATTERN),
+    stdoutBytes: whole(fields["stdoutBytes"], "TerminalWatch.stdoutBytes", 0, 9007199254740991),
   };
 }
 

@@ -18,6 +18,8 @@ export const LINK_ROUTES = {
   dial: { method: "POST", path: "/v1/machines/{id}/dial/{port}" },
   /** Opens or resumes a connection that outlives this agent. */
   connect: { method: "POST", path: "/v1/machines/{id}/connections" },
+  /** Begins, continues or watches a terminal that outlives its connection. */
+  terminal: { method: "POST", path: "/v1/machines/{id}/terminals" },
   file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
   putMachine: { method: "PUT", path: "/v1/machines/{id}" },
   /**

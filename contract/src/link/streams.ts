@@ -54,9 +54,19 @@ export const ExecResume = Type.Object({
 });
 export type ExecResume = Message<typeof ExecResume>;
 
+/** The first frame of a reader of a kept terminal, which can send nothing else. */
+export const TerminalWatch = Type.Object({
+  resumeKey: resumeKey(),
+  /** How much of its output the reader has; what is not kept any more is left out. */
+  stdoutBytes: whole(0, SIZE_MAX),
+});
+export type TerminalWatch = Message<typeof TerminalWatch>;
+
 /** The first frame of the answer: how much of its input the guest has received. */
 export const ExecResumed = Type.Object({
   stdinBytes: whole(0, SIZE_MAX),
+  /** Where the output of a kept terminal that follows begins. Absent: nothing is missing before it. */
+  stdoutBytes: Type.Optional(whole(0, SIZE_MAX)),
   /** Whether the guest keeps the connection when the node's agent is lost. */
   isKept: Type.Optional(flag()),
 });
@@ -70,7 +80,7 @@ export type ExecResumed = Message<typeof ExecResumed>;
 export const ConnectionStart = Type.Object({ port: whole(1, 65_535), resumeKey: resumeKey() });
 export type ConnectionStart = Message<typeof ConnectionStart>;
 
-/** How much of the output of a connection the server has received. */
+/** How much of the output the server has received of a connection, or the client of a kept terminal. */
 export const Taken = Type.Object({ stdoutBytes: whole(0, SIZE_MAX) });
 export type Taken = Message<typeof Taken>;
 

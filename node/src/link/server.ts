@@ -42,6 +42,7 @@ import type { OutgoingDeps } from "../moves/outgoing.ts";
 import { OutgoingPoints, type PointDeps } from "../moves/outgoing-points.ts";
 import type { Exports } from "../packages/exports.ts";
 import type { Replacements } from "../replacing/replacements.ts";
+import { Terminals } from "../terminals/terminals.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
 import { refuse, sendJson } from "./answer.ts";
@@ -75,6 +76,7 @@ import {
   releasePoint,
   sendPointFile,
 } from "./points.ts";
+import { serveTerminal } from "./terminal.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
@@ -172,11 +174,13 @@ function listen(server: Server, path: string): Promise<void> {
 class Link {
   readonly #options: LinkOptions & { readonly outgoingPoints: OutgoingPoints };
   readonly #dials = new Dials();
+  readonly #terminals = new Terminals();
   readonly #limited = new WeakSet<Socket>();
   #isStopping = false;
   readonly #serve: Readonly<Record<Exclude<LinkRouteName, "exec">, (exchange: Exchange) => Promise<void> | void>> = {
     dial: (exchange) => this.#dial(exchange),
     connect: (exchange) => this.#connect(exchange),
+    terminal: (exchange) => this.#terminal(exchange),
     file: (exchange) => this.#file(exchange),
     putMachine: (exchange) => this.#putMachine(exchange),
     replaceVmm: (exchange) => this.#replaceVmm(exchange),
@@ -296,17 +300,29 @@ class Link {
       return;
     }
     const guest = this.#guestOf(machineId, request, response);
+    if (guest !== null) serveExec(request, response, { ...more, guest, ...this.#lookAt(machineId) });
+  }
+
+  async #terminal({ request, response, parameters }: Exchange): Promise<void> {
+    const machineId = parameters["id"] ?? "";
+    const { fleet } = this.#options;
+    await fleet.find(machineId)?.access.switched;
+    if (response.destroyed) return;
+    const guest = this.#guestOf(machineId, request, response);
+    const terminals = this.#terminals;
+    if (guest !== null) serveTerminal(request, response, { machineId, terminals, guest, ...this.#lookAt(machineId) });
+  }
+
+  /** What commands and terminals see of their machine. */
+  #lookAt(machineId: string): Required<Omit<LinkExecOptions, "guest" | "connectsIn">> {
     const { clock, fleet } = this.#options;
-    if (guest === null) return;
-    serveExec(request, response, {
-      ...more,
-      guest,
+    return {
       clock,
       obstacle: () => fleet.find(machineId)?.access.obstacle ?? null,
       onSilent: (end) => fleet.find(machineId)?.access.onSilent(end) ?? (() => undefined),
       isStopping: () => this.#isStopping,
       isLeaving: () => fleet.find(machineId)?.access.isLeaving === true,
-    });
+    };
   }
 
   async #file({ request, response, parameters }: Exchange): Promise<void> {

@@ -42,7 +42,7 @@ export function deliverFrame(frame: LinkFrame, sink: OutputSink, machineId: stri
     return waiting instanceof Promise ? waiting.then(() => null) : null;
   }
   if (frame.type === "exit") return readExecExit(parse(frame));
-  if (frame.type === "failure") throw failure(readLinkError(parse(frame)), machineId);
+  if (frame.type === "failure") throw failureOf(readLinkError(parse(frame)), machineId);
   throw new Error(`a ${frame.type} frame does not come from a node`);
 }
 
@@ -50,7 +50,8 @@ function parse({ payload }: LinkFrame): unknown {
   return parseNodeText(payload);
 }
 
-function failure({ code, message }: LinkError, machineId: string): Error {
+/** The error for a failure frame. */
+export function failureOf({ code, message }: LinkError, machineId: string): Error {
   switch (code) {
     case "not_running":
       return new NotRunning(message);

@@ -15,23 +15,19 @@
  *   ended, and never started again. A caller that leaves in the meantime is not waited for; the command is
  *   ended when it is found.
  */
-import type { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
 import { CONNECTION_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
-import type { ExecExit, ExecResume, ExecResumed, ExecStart } from "@flotilla/contract/link/link";
-import { readExecResumed, readLinkError } from "@flotilla/contract/link/generated";
+import type { ExecExit, ExecResume, ExecStart } from "@flotilla/contract/link/link";
+import { readExecResumed } from "@flotilla/contract/link/generated";
 import {
   encodeLinkFrame,
   LINK_PAYLOAD_BYTES_MAX,
-  LinkDecoder,
-  type LinkFrame,
   type LinkFrameType,
   RESUMES_HEADER,
 } from "@flotilla/contract/link/frames";
-import { parseNodeText } from "../json/node-message.ts";
+import { Broken, type Connection, connectionOf, jsonOf, resumedOf } from "./exec-connection.ts";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
-import { FrameQueue } from "./frame-queue.ts";
 import { Input } from "./input.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
@@ -118,24 +114,6 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
   }
 }
 
-/** One request to the node. */
-interface Connection {
-  readonly input: Input;
-  readonly body: Readable;
-  readonly chunks: AsyncIterator<Buffer, undefined>;
-  readonly decoder: LinkDecoder;
-  readonly gone: AbortController;
-  /** Frames that have arrived and were not delivered. */
-  readonly ahead: FrameQueue;
-  /** How much of the input the guest had when it was resumed. */
-  inputBytes: number;
-}
-
-function connectionOf(input: Input, body: Readable, gone: AbortController): Connection {
-  const chunks = (body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
-  return { input, body, chunks, decoder: new LinkDecoder(), gone, ahead: new FrameQueue(), inputBytes: 0 };
-}
-
 interface Parts extends OpenExecOptions {
   /** Whether the node keeps the command when its agent ends. */
   readonly isResumable: boolean;
@@ -147,9 +125,6 @@ export interface BrokenExec {
   readonly stdin: Buffer | null;
   readonly received: { readonly stdout: number; readonly stderr: number };
 }
-
-/** The connection to the node broke; the command may run on. */
-class Broken extends Error {}
 
 export class OpenExec {
   readonly #link: NodeLink;
@@ -419,26 +394,3 @@ export class OpenExec {
     this.#connection?.input.push(null);
   }
 }
-
-/**
- * Reads until the node says how much of its input the guest has. Throws Broken; NotRunning or a NodeRefused
- * when it has no such command, or the guest accepts no connection.
- */
-async function resumedOf(connection: Connection): Promise<ExecResumed> {
-  for (;;) {
-    const { value, done } = await connection.chunks.next().catch((cause: unknown) => {
-      throw new Broken("the connection broke", { cause });
-    });
-    if (done === true) throw new Broken("", { cause: new Error("the answer ended before the command was resumed") });
-    connection.ahead.add(connection.decoder.push(value));
-    const first = connection.ahead.take();
-    if (first === undefined) continue;
-    if (first.type === "resumed") return readExecResumed(jsonOf(first));
-    if (first.type !== "failure") throw new Error(`a ${first.type} frame came before the command was resumed`);
-    const failure = readLinkError(jsonOf(first));
-    if (failure.code === "not_running") throw new NotRunning(failure.message);
-    throw new NodeRefused(502, failure);
-  }
-}
-
-const jsonOf = ({ payload }: LinkFrame): unknown => parseNodeText(payload);

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { closeReason, readMessage } from "./frames.ts";
+import { closeReason, readKeptMessage, readMessage } from "./frames.ts";
 
 const text = (value: string) => readMessage(Buffer.from(value), false);
 const typed = (value: string) => ({ kind: "typed", bytes: Buffer.from(value) });
@@ -30,6 +30,17 @@ test("a resize without a possible size is ignored, and never typed", () => {
   const sizes = ["", ',"cols":80', ',"rows":24'];
   for (const side of impossible) sizes.push(`,"cols":${side},"rows":24`, `,"cols":80,"rows":${side}`);
   for (const size of sizes) assert.deepEqual(text(`{"type":"resize"${size}}`), { kind: "nothing" }, size);
+});
+
+test("a kept terminal's client acknowledges and asks besides; an acknowledgement without a possible offset is ignored", () => {
+  const kept = (value: string) => readKeptMessage(Buffer.from(value), false);
+  assert.deepEqual(kept('{"offset":7,"type":"received"}'), { kind: "received", offset: 7 });
+  assert.deepEqual(kept('{"type":"ping"}'), { kind: "ping" });
+  for (const offset of ["-1", "1.5", "1e300", '"1"', "null"])
+    assert.deepEqual(kept(`{"type":"received","offset":${offset}}`), { kind: "nothing" }, offset);
+  for (const one of ['{"type":"resize","cols":3,"rows":2}', "{", '{"type":"stdin","data":"a"}', "ls\n"])
+    assert.deepEqual(kept(one), text(one));
+  assert.equal(readKeptMessage(Buffer.from('{"type":"ping"}'), true).kind, "typed");
 });
 
 test("any other text is typed", () => {

@@ -12,6 +12,14 @@ export type ClientMessage =
   /** A resize without a possible size, for example of a hidden window. */
   | { readonly kind: "nothing" };
 
+/** What the client of a kept terminal may send besides. */
+export type KeptMessage =
+  | ClientMessage
+  /** It has so much of the output. */
+  | { readonly kind: "received"; readonly offset: number }
+  /** It asks whether its connection is alive. */
+  | { readonly kind: "ping" };
+
 /** The largest number of columns and rows; the same as in the query of the request. */
 const SIDE_MAX = 10_000;
 
@@ -33,6 +41,16 @@ export function readMessage(data: Buffer, isBinary: boolean): ClientMessage {
     return { kind: "resize", cols: Math.min(cols, SIDE_MAX), rows: Math.min(rows, SIDE_MAX) };
   }
   return { kind: "typed", bytes: data };
+}
+
+/** A message of the client of a kept terminal. */
+export function readKeptMessage(data: Buffer, isBinary: boolean): KeptMessage {
+  if (isBinary || data[0] !== 0x7b) return { kind: "typed", bytes: data };
+  const { type, offset } = parseObject(data);
+  if (type === "ping") return { kind: "ping" };
+  if (type !== "received") return readMessage(data, isBinary);
+  if (!Number.isSafeInteger(offset) || (offset as number) < 0) return { kind: "nothing" };
+  return { kind: "received", offset: offset as number };
 }
 
 const isSide = (value: unknown): value is number => Number.isInteger(value) && (value as number) > 0;

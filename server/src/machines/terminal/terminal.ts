@@ -18,12 +18,12 @@ import { closeReason, readMessage } from "./frames.ts";
 
 /** Max bytes buffered for a client before its program's output is paused. */
 const OUTPUT_BYTES_MAX = 256 * 1024;
-const CODE_UNKNOWN = -1;
+export const CODE_UNKNOWN = -1;
 /** WebSocket close codes. CLOSE_DENIED is the standard's "policy violation". */
-const CLOSE_NORMAL = 1000;
-const CLOSE_DENIED = 1008;
-const CLOSE_FAULT = 1011;
-const CLOSE_RESTART = 1012;
+export const CLOSE_NORMAL = 1000;
+export const CLOSE_DENIED = 1008;
+export const CLOSE_FAULT = 1011;
+export const CLOSE_RESTART = 1012;
 
 export interface TerminalOptions {
   /** Aborted when the server begins to stop. */
@@ -55,7 +55,7 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
   if (signal.aborted) deny();
   let exitCode: number | null = null;
   try {
-    ({ exitCode } = await exec.run({ onOutput: (_, chunk) => send(socket, chunk) }));
+    ({ exitCode } = await exec.run({ onOutput: (_, chunk) => sendOutput(socket, chunk) }));
     end(socket, exitCode, { code: CLOSE_NORMAL, reason: "" });
   } catch (error) {
     end(socket, CODE_UNKNOWN, { code: CLOSE_FAULT, reason: closeReason(ownMessageOf(error)) });
@@ -101,7 +101,7 @@ export function inputOf(
 }
 
 /** Returns a promise when the client must read first. */
-function send(socket: WebSocket, chunk: Uint8Array): void | Promise<void> {
+export function sendOutput(socket: WebSocket, chunk: Uint8Array): void | Promise<void> {
   if (socket.readyState !== socket.OPEN) return;
   if (socket.bufferedAmount < OUTPUT_BYTES_MAX) return socket.send(chunk);
   return new Promise((resolve) => socket.send(chunk, () => resolve()));
