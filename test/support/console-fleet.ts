@@ -137,7 +137,7 @@ async function makeMachines(flotilla: Flotilla, client: Client): Promise<Map<str
   await make("never-started", {});
   const suspended = await make("paused-work", { labels: { team: "research" } });
   await flotilla.start(suspended);
-  await client.post(`/v1/machines/${suspended}/stop?mode=suspend`);
+  await client.post(`/v1/machines/${suspended}/stop?keepMemory=true`);
   const failed = await make("does-not-boot", { env: { FAKE_BOOT_FAIL: "1" }, labels: { team: "core" } });
   await client.post(`/v1/machines/${failed}/start?detach=true`);
   const waiting = await make("waits-for-its-image", {}, `ghcr.io/team/slow-${DAY_MS}`);

@@ -69,8 +69,15 @@ export class ConsolePage implements AsyncDisposable {
 
   /** Throws what the page has printed as an error since the last call, except what the test expects. */
   check(...expected: readonly RegExp[]): void {
-    const faults = this.#faults.splice(0).filter((fault) => !expected.some((each) => each.test(fault)));
-    assert.deepEqual(faults, []);
+    assert.deepEqual(
+      this.faults().filter((fault) => !expected.some((each) => each.test(fault))),
+      [],
+    );
+  }
+
+  /** What the page has printed as an error since the last call. */
+  faults(): readonly string[] {
+    return this.#faults.splice(0);
   }
 
   /** What axe finds on the page, as it is now. */
