@@ -7,7 +7,7 @@ import type { FileEntry } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { type DragEvent, lazy, Suspense, useMemo, useRef, useState } from "react";
 import { api, queries } from "./api.ts";
-import { renderBytes, shellWord } from "./format.ts";
+import { plain, renderBytes, shellWord } from "./format.ts";
 import { attempt, Confirm } from "./ui/dialog.tsx";
 import { Button, Cli, Empty, ErrorNote, Icon, Loading, Time } from "./ui/parts.tsx";
 import { type Column, DataTable } from "./ui/table.tsx";
@@ -88,8 +88,7 @@ export function FilesPane({ machineId, name, path, setPath }: FilesProps) {
           ref={chooser}
           type="file"
           multiple
-          className="hidden"
-          tabIndex={-1}
+          hidden
           aria-label="Files to upload"
           onChange={(event) => void upload([...(event.target.files ?? [])])}
         />
@@ -138,7 +137,7 @@ function Crumbs({ path, setPath }: Pick<FilesProps, "path" | "setPath">) {
       </button>
       {parts.map((part, index) => (
         <button key={index} type="button" onClick={() => setPath(`/${parts.slice(0, index + 1).join("/")}`)}>
-          {part}
+          {plain(part)}
           {index < parts.length - 1 && " /"}
         </button>
       ))}
@@ -170,7 +169,7 @@ function columnsOf({ path, setPath, edit, remove, urlOf }: Acts): readonly Colum
           disabled={entry.kind === "file" && entry.size > EDITED_BYTES_MAX}
         >
           <Icon name={entry.kind === "directory" ? "folder" : "file"} />
-          {entry.name}
+          {plain(entry.name)}
         </button>
       ),
       by: ({ kind, name }) => `${kind === "directory" ? 0 : 1}${name.toLowerCase()}`,

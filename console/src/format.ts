@@ -59,6 +59,16 @@ export const renderDate = (at: string): string =>
 export const renderCount = (count: number, noun: string): string =>
   `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
+// oxlint-disable-next-line no-control-regex -- the pattern is for control characters
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g;
+
+/**
+ * Text that others chose, with what would be unseen or change the order of its letters made visible:
+ * `safe\u202egpj.exe` would look like a picture.
+ */
+export const plain = (text: string): string =>
+  text.replaceAll(UNSEEN, (each) => String.raw`\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 /** Quoted for a shell, where necessary. */
 export const shellWord = (word: string): string =>
   /^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;

@@ -145,7 +145,8 @@ class Live {
     const changed = this.#changed;
     this.#changed = new Map();
     this.#isReading = false;
-    const machines = new Set([...(changed.get("machine") ?? []), ...(changed.get("instance") ?? [])]);
+    // An instance has another id than its machine, which has its own events.
+    const machines = changed.get("machine") ?? new Set();
     if (machines.size > SINGLE_READS_MAX) void queries.invalidateQueries({ queryKey: ["machines"] });
     else for (const id of machines) if (!isDropped(id)) void readMachine(id);
     if (machines.size > 0)

@@ -199,6 +199,8 @@ const router = createRouter({
   routeTree: routes,
   basepath: "/console",
   defaultPreload: "intent",
+  // In the page's place, so that the navigation stays.
+  defaultErrorComponent: Broken,
   scrollRestoration: true,
 });
 

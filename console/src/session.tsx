@@ -8,6 +8,7 @@ import type { CallerInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { createContext, type SyntheticEvent, type ReactNode, use, useEffect, useState } from "react";
 import { api, grants, onSignedOut, queries, reasonOf } from "./api.ts";
+import { accountQuery } from "./data.ts";
 import { Button, Cli, ErrorNote, Field, Icon, Loading } from "./ui/parts.tsx";
 
 const CALLER = ["caller"];
@@ -25,6 +26,12 @@ export function useSession(): Session {
   const session = use(SessionContext);
   if (session === null) throw new Error("no session: this part is outside of <SignedIn>");
   return session;
+}
+
+/** The tenant's account, for keys that may read it. */
+export function useAccount() {
+  const session = useSession();
+  return useQuery({ ...accountQuery, enabled: session.can("machine:read") || session.can("usage:read") });
 }
 
 /** The token of a one-time link, taken out of the address. */

@@ -1,18 +1,16 @@
 /**
  * What is around every page: navigation, search, the theme, the state of the stream, and the task panel.
  */
-import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
 import { live } from "./live.ts";
 import { PLACES } from "./navigation.ts";
 import { Palette } from "./palette.tsx";
-import { useSession } from "./session.tsx";
+import { useAccount, useSession } from "./session.tsx";
 import { TaskPanel } from "./tasks.tsx";
 import { toggleTheme, useTheme } from "./theme.ts";
 import { Messages } from "./ui/dialog.tsx";
 import { Icon } from "./ui/parts.tsx";
-import { accountQuery } from "./data.ts";
 
 const GROUPS = ["Work", "Fleet", "Account"] as const;
 const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
@@ -149,7 +147,7 @@ function ThemeButton() {
 
 function TenantMark() {
   const session = useSession();
-  const account = useQuery(accountQuery);
+  const account = useAccount();
   const isSuspended = account.data?.status === "suspended";
   return (
     <span className="tenant" title={`key ${session.subject}`}>

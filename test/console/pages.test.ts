@@ -97,30 +97,6 @@ test("machines that are chosen are stopped and deleted together, with what is lo
   opened.check();
 });
 
-test("every page has no violation of axe, in dark, light and on a phone, and prints no error", async () => {
-  const id = await machine("seen", { ports: [{ port: 80 }], labels: { team: "core" }, env: { A: "b" } });
-  await flotilla.start(id);
-  await client.post("/v1/apps", { name: "seen-app", image: "nginx", replicas: 1, memoryMb: 256, port: 80 });
-  const parts = ["", "/terminal", "/logs", "/files", "/timeline", "/usage"].map((part) => `machines/${id}${part}`);
-  const places = [
-    ...["", "machines", "machines/create", "apps", "apps/seen-app", "apps/deploy", "images", "pools", "nodes"],
-    ...["nodes/node-0", "operations", "events", "webhooks", "usage", "keys", "tenants", "audit", "settings", "nowhere"],
-    ...parts,
-  ];
-  const found: string[] = [];
-  for (const look of [{}, { isLight: true }, { width: 390 }]) {
-    await using opened = await openConsole(flotilla, look);
-    for (const place of places) {
-      await opened.open(place);
-      await opened.page.getByRole("heading", { level: 1 }).first().waitFor();
-      await until(async () => (await opened.page.locator(".loading").count()) === 0, { what: `${place} to be read` });
-      for (const violation of await opened.violations()) found.push(`${place} ${JSON.stringify(look)}: ${violation}`);
-      opened.check(/404/);
-    }
-  }
-  assert.deepEqual(found, []);
-});
-
 test("a list of several pages is read whole, also when the page that began to read it is left", async () => {
   const count = 2_100;
   await Promise.all(

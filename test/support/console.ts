@@ -41,7 +41,9 @@ export class ConsolePage implements AsyncDisposable {
     this.url = url;
     page.on("pageerror", (error) => this.#faults.push(`failed: ${error.stack}`));
     page.on("console", (message) => {
-      if (message.type() === "error") this.#faults.push(`${message.text()} (${message.location().url})`);
+      // A network interface of the host that comes or goes ends requests, which the page makes again.
+      const isOfHost = message.text().includes("ERR_NETWORK_CHANGED");
+      if (message.type() === "error" && !isOfHost) this.#faults.push(`${message.text()} (${message.location().url})`);
     });
     page.on("request", (request) => {
       const asked = new URL(request.url());
@@ -51,7 +53,12 @@ export class ConsolePage implements AsyncDisposable {
 
   /** Opens a path of the console. */
   async open(path: string): Promise<void> {
-    await this.page.goto(`${this.url}/console/${path}`);
+    const url = `${this.url}/console/${path}`;
+    await this.page.goto(url).catch(async (error: Error) => {
+      // An interface of the host has come or gone.
+      if (!error.message.includes("ERR_NETWORK_CHANGED")) throw error;
+      await this.page.goto(url);
+    });
   }
 
   /** Opens a path of the console, and waits until everything that it shows has been read. */
@@ -62,7 +69,10 @@ export class ConsolePage implements AsyncDisposable {
 
   /** Waits until the page shows its title, and nothing that is being read. */
   async untilRead(): Promise<void> {
-    await this.page.getByRole("heading", { level: 1 }).first().waitFor();
+    const title = this.page.getByRole("heading", { level: 1 }).first();
+    await title.waitFor().catch(async () => {
+      throw new Error(`${this.page.url()} has no title: ${await this.page.locator("body").innerText()}`);
+    });
     const isRead = async (): Promise<boolean> => (await this.page.locator(".loading").count()) === 0;
     await until(isRead, { what: `${this.page.url()} to be read` });
   }
@@ -80,21 +90,26 @@ export class ConsolePage implements AsyncDisposable {
     return this.#faults.splice(0);
   }
 
-  /** What axe finds on the page, as it is now. */
-  async violations(): Promise<readonly string[]> {
+  /** What axe finds on the page, as it is now, by the named rules; by all, if none is named. */
+  async violations(rules: readonly string[] = []): Promise<readonly string[]> {
     // As a script of the debugger, which the content security policy of the page does not concern.
     await this.page.evaluate(AXE);
-    return await this.page.evaluate(async () => {
-      const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: AxeViolation[] }> } };
-      interface AxeViolation {
-        readonly id: string;
-        readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[];
-      }
-      const { violations } = await axe.run();
-      return violations.flatMap(({ id, nodes }) =>
-        nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 300)}: ${failureSummary}`),
-      );
-    });
+    return await this.page.evaluate(
+      async (values) => {
+        const { axe } = globalThis as unknown as {
+          axe: { run(options: object): Promise<{ violations: AxeViolation[] }> };
+        };
+        interface AxeViolation {
+          readonly id: string;
+          readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[];
+        }
+        const { violations } = await axe.run(values.length === 0 ? {} : { runOnly: { type: "rule", values } });
+        return violations.flatMap(({ id, nodes }) =>
+          nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 300)}: ${failureSummary}`),
+        );
+      },
+      [...rules],
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

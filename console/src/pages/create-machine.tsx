@@ -9,11 +9,11 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { type SyntheticEvent, useId, useState } from "react";
 import { api } from "../api.ts";
-import { accountQuery, imagesQuery, machineQuery, machinesQuery, packagesQuery } from "../data.ts";
+import { imagesQuery, machineQuery, machinesQuery, packagesQuery } from "../data.ts";
 import { renderMoney, shellWord } from "../format.ts";
 import { putMachine } from "../live.ts";
 import { useParameter } from "../route.ts";
-import { useSession } from "../session.tsx";
+import { useAccount, useSession } from "../session.tsx";
 import { Area, Check } from "../ui/form.tsx";
 import { Button, Cli, ErrorNote, Field, Loading, PageHead, Select } from "../ui/parts.tsx";
 
@@ -190,7 +190,7 @@ export function CreateMachinePage() {
 function CreateMachine({ first, note }: { readonly first: Draft; readonly note: string | null }) {
   const session = useSession();
   const navigate = useNavigate();
-  const account = useQuery(accountQuery);
+  const account = useAccount();
   const machines = useQuery({ ...machinesQuery, enabled: session.can("machine:read") });
   const [draft, setDraft] = useState(first);
   const [isShown, setIsShown] = useState(false);

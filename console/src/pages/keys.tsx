@@ -6,6 +6,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type SyntheticEvent, useMemo, useState } from "react";
 import { api, queries } from "../api.ts";
 import { keysQuery } from "../data.ts";
+import { plain } from "../format.ts";
 import { useSession } from "../session.tsx";
 import { Confirm, Sheet } from "../ui/dialog.tsx";
 import { Badge, Button, Cli, CopyButton, Empty, ErrorNote, Field, Loading, PageHead, Time } from "../ui/parts.tsx";
@@ -28,7 +29,7 @@ export function KeysPage() {
         name: "Key",
         show: ({ id, description }) => (
           <>
-            {description ?? <span className="dim">without a description</span>}{" "}
+            {description === null ? <span className="dim">without a description</span> : plain(description)}{" "}
             {id === session.subject && <Badge tone="good">this session</Badge>}
           </>
         ),
@@ -50,7 +51,7 @@ export function KeysPage() {
         by: ({ expiresAt }) => expiresAt ?? "",
         isWide: true,
       },
-      { name: "Id", show: ({ id }) => <code>{id}</code>, isWide: true },
+      { name: "Id", show: ({ id }) => <code title={id}>{id.slice(0, 12)}</code>, isWide: true },
       {
         name: "Actions",
         show: (key) => (

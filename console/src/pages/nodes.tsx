@@ -121,7 +121,7 @@ export function NodesPage() {
             {wrong.map(({ code, subject, severity, message, action }) => (
               <li key={`${code} ${subject.id}`} className={severity === "bad" ? "error" : "warn"}>
                 <span>
-                  {message}
+                  {subject.kind} {subject.id}: {message}
                   <span className="dim block">{action}</span>
                 </span>
               </li>

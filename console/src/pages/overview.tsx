@@ -5,10 +5,10 @@ import type { AppInfo, MachineInfo, NodeInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
-import { accountQuery, appsQuery, findingsQuery, machinesQuery, nodesQuery, operationsQuery } from "../data.ts";
+import { appsQuery, findingsQuery, machinesQuery, nodesQuery, operationsQuery } from "../data.ts";
 import { renderCount, renderMb, renderMoney } from "../format.ts";
 import { stateOf } from "../machine-state.tsx";
-import { useSession } from "../session.tsx";
+import { useAccount, useSession } from "../session.tsx";
 import { progressOf } from "../tasks.tsx";
 import { Badge, Bar, Button, Cli, Empty, ErrorNote, MachineLink, PageHead, Panel, Time } from "../ui/parts.tsx";
 import { RecentEvents } from "./events.tsx";
@@ -37,9 +37,9 @@ export function OverviewPage() {
           one.
         </Empty>
       )}
-      <Figures machines={machines.data ?? []} />
+      <Figures machines={machines.data} />
       <div className="panels">
-        <Wrong machines={machines.data ?? []} />
+        <Wrong machines={machines.data} />
         <Waiting />
         <Capacity />
         {session.can("machine:read") && (
@@ -52,12 +52,19 @@ export function OverviewPage() {
   );
 }
 
-function Figures({ machines }: { readonly machines: readonly MachineInfo[] }) {
-  const session = useSession();
-  const account = useQuery({ ...accountQuery, enabled: session.can("machine:read") || session.can("usage:read") });
+/** What is not known yet, or not for this key. */
+const UNKNOWN = "–";
+
+interface OfMachines {
+  /** undefined: not read yet. */
+  readonly machines: readonly MachineInfo[] | undefined;
+}
+
+function Figures({ machines }: OfMachines) {
+  const account = useAccount();
   const apps = useQuery(appsQuery);
   const running = useMemo(
-    () => machines.filter(({ state }) => state === "started" || state === "creating"),
+    () => (machines ?? []).filter(({ state }) => state === "started" || state === "creating"),
     [machines],
   );
   const plan = account.data?.plan ?? null;
@@ -71,11 +78,15 @@ function Figures({ machines }: { readonly machines: readonly MachineInfo[] }) {
         running.length * plan.rateBaseHourMicros;
   return (
     <dl className="figures">
-      <Figure name="Running now" value={`${running.length}`} note={`of ${renderCount(machines.length, "machine")}`} />
-      <Figure name="In use" value={`${cpus} CPUs`} note={renderMb(memoryMb)} />
+      <Figure
+        name="Running now"
+        value={machines === undefined ? UNKNOWN : `${running.length}`}
+        note={`of ${renderCount(machines?.length ?? 0, "machine")}`}
+      />
+      <Figure name="In use" value={machines === undefined ? UNKNOWN : `${cpus} CPUs`} note={renderMb(memoryMb)} />
       <Figure
         name="Deployed"
-        value={`${apps.data?.length ?? 0}`}
+        value={`${apps.data?.length ?? UNKNOWN}`}
         note={renderCount(
           (apps.data ?? []).reduce((sum, { instances }) => sum + instances.length, 0),
           "instance",
@@ -109,13 +120,13 @@ function Figure({ name, value, note }: { readonly name: string; readonly value: 
   );
 }
 
-function Wrong({ machines }: { readonly machines: readonly MachineInfo[] }) {
+function Wrong({ machines }: OfMachines) {
   const session = useSession();
   const isOperator = session.can("admin");
   const apps = useQuery(appsQuery);
   const findings = useQuery({ ...findingsQuery, enabled: isOperator });
   const rows: readonly { readonly key: string; readonly what: ReactNode; readonly why: string | null }[] = [
-    ...machines
+    ...(machines ?? [])
       .filter((machine) => ["bad", "warn"].includes(stateOf(machine).tone))
       .map((machine) => ({
         key: machine.id,
@@ -127,7 +138,11 @@ function Wrong({ machines }: { readonly machines: readonly MachineInfo[] }) {
       .map((app) => ({ key: app.id, what: <AppLink app={app} />, why: app.message })),
     ...(findings.data ?? [])
       .filter(({ severity }) => severity !== "ok")
-      .map(({ message, action, code, subject }) => ({ key: `${code} ${subject.id}`, what: message, why: action })),
+      .map(({ message, action, code, subject }) => ({
+        key: `${code} ${subject.id}`,
+        what: `${subject.kind} ${subject.id}: ${message}`,
+        why: action,
+      })),
   ];
   return (
     <Panel title="What is wrong">
@@ -196,7 +211,7 @@ function Waiting() {
 function Capacity() {
   const session = useSession();
   const nodes = useQuery({ ...nodesQuery, enabled: session.can("admin") });
-  const account = useQuery(accountQuery);
+  const account = useAccount();
   if (nodes.data === undefined) {
     const limits = account.data;
     if (limits === undefined) return null;

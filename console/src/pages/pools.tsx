@@ -38,6 +38,7 @@ export function PoolsPage() {
         name: "Waiting",
         show: (pool) => (
           <Bar
+            isGoal
             isBare
             label="Machines that wait"
             used={pool.idleCount}

@@ -5,9 +5,9 @@ import { usePathPart } from "../route.ts";
 import type { InvoiceInfo, InvoiceLine } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { accountQuery, invoiceQuery, invoicesQuery } from "../data.ts";
+import { invoiceQuery, invoicesQuery } from "../data.ts";
 import { renderMoney } from "../format.ts";
-import { useSession } from "../session.tsx";
+import { useAccount, useSession } from "../session.tsx";
 import { Badge, Bar, Cli, Empty, ErrorNote, Facts, Loading, PageHead, Panel, Time } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 
@@ -38,7 +38,7 @@ const COLUMNS: readonly Column<InvoiceInfo>[] = [
 
 export function UsagePage() {
   const session = useSession();
-  const account = useQuery(accountQuery);
+  const account = useAccount();
   const invoices = useQuery({ ...invoicesQuery, enabled: session.can("billing:read") });
   const { data } = account;
   return (

@@ -4,7 +4,7 @@
 import { Link } from "@tanstack/react-router";
 import { type ButtonHTMLAttributes, type InputHTMLAttributes, type ReactNode, useId, useState } from "react";
 import { reasonOf, requestIdOf } from "../api.ts";
-import { renderAge, renderDate } from "../format.ts";
+import { plain, renderAge, renderDate } from "../format.ts";
 
 /** Paths of 24 by 24 icons, drawn with lines. */
 const ICONS = {
@@ -215,11 +215,11 @@ export function Facts({ rows }: { readonly rows: readonly (readonly [name: strin
   return (
     <dl className="facts">
       {rows
-        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false)
         .map(([name, value]) => (
           <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
+            <dt>{plain(name)}</dt>
+            <dd>{typeof value === "string" ? plain(value) : value}</dd>
           </div>
         ))}
     </dl>
@@ -261,12 +261,14 @@ interface BarProps {
   readonly text: string;
   /** The label is not shown, because it is in the head of the column. */
   readonly isBare?: boolean;
+  /** Full is the goal. */
+  readonly isGoal?: boolean;
 }
 
 /** How much of something is used, as a bar with its figures. */
-export function Bar({ label, used, total, text, isBare = false }: BarProps) {
+export function Bar({ label, used, total, text, isBare = false, isGoal = false }: BarProps) {
   const percent = total === 0 ? 0 : Math.min(100, (used / total) * 100);
-  const tone = percent >= 95 ? "bad" : percent >= 80 ? "warn" : "good";
+  const tone = isGoal ? "good" : percent >= 95 ? "bad" : percent >= 80 ? "warn" : "good";
   return (
     <div className="bar">
       {!isBare && <span>{label}</span>}

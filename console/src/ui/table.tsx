@@ -17,6 +17,7 @@ import {
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type ReactNode, useMemo, useRef } from "react";
+import { plain } from "../format.ts";
 
 const ROW_PIXELS = 41;
 
@@ -138,7 +139,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
                 )}
                 {columns.map((column) => (
                   <td key={column.name} className={classOf(column)}>
-                    {column.show(original)}
+                    {shown(column.show(original))}
                   </td>
                 ))}
               </tr>
@@ -150,6 +151,9 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     </div>
   );
 }
+
+/** Text is shown with what is unseen in it. */
+const shown = (cell: ReactNode): ReactNode => (typeof cell === "string" ? plain(cell) : cell);
 
 function definitionOf<Row extends object>({ name, by }: Column<Row>): ColumnDef<typeof features, Row> {
   return {
