@@ -131,6 +131,28 @@ console.log(Object.keys(part).join());\n`,
   assert.equal(stdout, "items\n");
 });
 
+/** The bundle of a program for browsers, minified. What the bundler does not find is an error. */
+async function bundled(name: string, source: string): Promise<string> {
+  await writeFile(path.join(project, `${name}.mjs`), source);
+  const rolldown = path.join(root, "node_modules/.bin/rolldown");
+  const out = path.join(project, `${name}.bundle`);
+  const options = ["--format", "esm", "--platform", "browser", "--minify", "--dir", out];
+  const { stdout, stderr } = await run(process.execPath, [rolldown, `${name}.mjs`, ...options], { cwd: project });
+  assert.doesNotMatch(stdout + stderr, /warn|unresolved|external/i);
+  return readFile(path.join(out, `${name}.js`), "utf8");
+}
+
+test("a bundler leaves out what a program does not use, and finds nothing of Node", async () => {
+  const all = await bundled("all", `import * as sdk from "@flotilla/sdk"; console.log(sdk);\n`);
+  const one = await bundled("one", `import { items } from "@flotilla/sdk"; console.log(items);\n`);
+  const error = await bundled("error", `import { FlotillaError } from "@flotilla/sdk"; console.log(FlotillaError);\n`);
+  const part = await bundled("part", `import { items } from "@flotilla/sdk/pages"; console.log(items);\n`);
+  assert.match(all, /\/v1\/machines/);
+  for (const bundle of [one, part, error]) assert.doesNotMatch(bundle, /\/v1\/|WebSocket/);
+  assert.ok(one.length < 2_000 && part.length < 2_000, `${one.length} and ${part.length} of ${all.length} bytes`);
+  for (const bundle of [all, one, part, error]) assert.doesNotMatch(bundle, /node:|\brequire\(|\bprocess\.|\bBuffer\b/);
+});
+
 test("no file of the package imports anything but its neighbours", async () => {
   for (const name of await readdir(folder(), { recursive: true })) {
     if (!/\.(js|d\.ts)$/.test(name)) continue;
