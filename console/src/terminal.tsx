@@ -4,13 +4,16 @@
  * Always:
  * - It is opened with a size that was measured: a page that is not laid out yet has none.
  * - Output is bytes and goes to the terminal as it is; what is pasted is sent in pieces that the server takes.
- * - A connection that ends says why, and a key opens another one. The program has ended with the first.
+ * - A connection that is lost is opened again for a minute, which the page says meanwhile, and nothing is lost.
+ *   A page that is loaded again finds its terminal. One that has ended says why.
+ * - Who has its link may read along, and types, resizes and ends nothing.
  */
 import { FitAddon } from "@xterm/addon-fit";
 import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
+import type { KeptTerminal, TerminalState } from "@flotilla/sdk";
 import { useEffect, useRef, useState } from "react";
 import { api } from "./api.ts";
 import { useTheme } from "./theme.ts";
@@ -27,27 +30,31 @@ const LIGHT: ITheme = {
   ...{ black: "#1a2330", red: "#b3261e", green: "#1e6b32", yellow: "#7a5200", blue: "#1f5fd0", magenta: "#8a2fa8" },
   ...{ cyan: "#0b6a75", white: "#5a6675", brightBlack: "#5a6675", brightWhite: "#1a2330" },
 };
-/** The server takes messages of 1 MiB. */
-const PIECE_BYTES = 64 * 1024;
+/** What xterm answers by itself to a program that asks: not again for output that is shown again. */
+// oxlint-disable-next-line no-control-regex -- they begin with an escape
+const REPORT = /^\u001b\[[\d;?>]*[Rcn]$/;
 const SCROLLBACK = 10_000;
 
-type State = { readonly kind: "connecting" | "open" } | { readonly kind: "ended"; readonly why: string };
+type State = TerminalState | { readonly kind: "refused"; readonly why: string };
 
 interface MachineTerminalProps {
   readonly machineId: string;
   readonly name: string;
+  /** The terminal that is only read; empty: the page has its own. */
+  readonly watched: string;
 }
 
-export function MachineTerminal({ machineId, name }: MachineTerminalProps) {
+export function MachineTerminal({ machineId, name, watched }: MachineTerminalProps) {
   const place = useRef<HTMLDivElement>(null);
   const terminal = useRef<Terminal | null>(null);
   const theme = useTheme();
   const [state, setState] = useState<State>({ kind: "connecting" });
+  const [id, setId] = useState("");
   const [attempt, setAttempt] = useState(0);
   useEffect(() => {
     const element = place.current;
     if (element === null) return undefined;
-    const { term, fit } = makeTerminal(element);
+    const { term, fit } = makeTerminal(element, watched !== "");
     terminal.current = term;
     const closing = new AbortController();
     const sizes = new ResizeObserver(() => {
@@ -57,7 +64,7 @@ export function MachineTerminal({ machineId, name }: MachineTerminalProps) {
       if (closing.signal.aborted) return;
       fit.fit();
       sizes.observe(element);
-      connect({ term, machineId, signal: closing.signal, setState });
+      connect({ term, machineId, watched, signal: closing.signal, setState, setId });
     });
     return () => {
       closing.abort();
@@ -65,26 +72,29 @@ export function MachineTerminal({ machineId, name }: MachineTerminalProps) {
       term.dispose();
       terminal.current = null;
     };
-  }, [machineId, attempt]);
+  }, [machineId, watched, attempt]);
   useEffect(() => {
     if (terminal.current !== null) terminal.current.options.theme = theme === "dark" ? DARK : LIGHT;
   }, [theme, attempt]);
+  const isOver = state.kind === "ended" || state.kind === "refused";
+  const again = (): void => {
+    setState({ kind: "connecting" });
+    setAttempt(attempt + 1);
+  };
+  const copyLink = (): void => {
+    const link = new URL(`?watch=${id}`, location.href);
+    void navigator.clipboard.writeText(link.href);
+  };
   return (
     <div className="terminal">
       <div className="terminal-head">
-        <span className={`live ${state.kind === "open" ? "live" : state.kind === "ended" ? "paused" : "connecting"}`}>
+        <span role="status" className={`live ${state.kind === "open" ? "live" : isOver ? "paused" : "connecting"}`}>
           <span aria-hidden="true" />
-          {state.kind === "open" ? `Connected to ${name}` : state.kind === "ended" ? state.why : "Connecting"}
+          {textOf(state, name, watched !== "")}
         </span>
-        {state.kind === "ended" && (
-          <Button
-            look="main"
-            autoFocus
-            onClick={() => {
-              setState({ kind: "connecting" });
-              setAttempt(attempt + 1);
-            }}
-          >
+        {state.kind === "open" && watched === "" && <Button onClick={copyLink}>Copy link for watching</Button>}
+        {isOver && watched === "" && (
+          <Button look="main" autoFocus onClick={again}>
             Open another
           </Button>
         )}
@@ -94,10 +104,26 @@ export function MachineTerminal({ machineId, name }: MachineTerminalProps) {
   );
 }
 
-function makeTerminal(element: HTMLElement): { readonly term: Terminal; readonly fit: FitAddon } {
+function textOf(state: State, name: string, isWatched: boolean): string {
+  switch (state.kind) {
+    case "connecting":
+      return "Connecting";
+    case "open":
+      return isWatched ? `Watching a terminal of ${name}: nothing can be typed here` : `Connected to ${name}`;
+    case "lost":
+      return "The connection was lost and is being opened again; nothing is lost for a minute";
+    case "refused":
+      return state.why;
+    case "ended":
+      return state.exitCode === null ? state.reason : `The program ended with exit code ${state.exitCode}`;
+  }
+}
+
+function makeTerminal(element: HTMLElement, isWatched: boolean): { readonly term: Terminal; readonly fit: FitAddon } {
   const term = new Terminal({
     allowProposedApi: true,
-    cursorBlink: true,
+    cursorBlink: !isWatched,
+    disableStdin: isWatched,
     fontFamily: "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace",
     fontSize: 13,
     scrollback: SCROLLBACK,
@@ -112,6 +138,13 @@ function makeTerminal(element: HTMLElement): { readonly term: Terminal; readonly
   // What a machine prints is a link only for a click, opens beside the console, and gets no handle of it.
   term.loadAddon(new WebLinksAddon((_, url) => void open(url, "_blank", "noopener,noreferrer")));
   term.open(element);
+  term.attachCustomKeyEventHandler((event) => {
+    const copies = event.type === "keydown" && event.ctrlKey && event.shiftKey && event.code === "KeyC";
+    if (!copies || !term.hasSelection()) return true;
+    event.preventDefault();
+    void navigator.clipboard.writeText(term.getSelection());
+    return false;
+  });
   return { term, fit };
 }
 
@@ -133,53 +166,77 @@ function whenLaidOut(element: HTMLElement, signal: AbortSignal): Promise<void> {
 interface Connection {
   readonly term: Terminal;
   readonly machineId: string;
+  readonly watched: string;
+  /** Aborted when the page leaves the terminal. */
   readonly signal: AbortSignal;
   readonly setState: (state: State) => void;
+  readonly setId: (id: string) => void;
 }
 
-function connect({ term, machineId, signal, setState }: Connection): void {
-  const { cols, rows } = term;
-  const socket = api.openTerminal(machineId, { query: { cols, rows, env: ["TERM=xterm-256color"] }, signal });
-  socket.binaryType = "arraybuffer";
-  const encoder = new TextEncoder();
-  let exitCode: number | null = null;
-  let wasOpen = false;
-  const send = (bytes: Uint8Array<ArrayBuffer>): void => {
-    if (socket.readyState !== WebSocket.OPEN) return;
-    for (let at = 0; at < bytes.length; at += PIECE_BYTES) socket.send(bytes.subarray(at, at + PIECE_BYTES));
+/** The terminal of this tab of the browser, which a page that is loaded again continues. */
+const keyOf = (machineId: string): string => `terminal ${machineId}`;
+
+function connect(connection: Connection): void {
+  const { machineId, watched, signal } = connection;
+  if (watched !== "")
+    return void follow(connection, (onState) => api.viewTerminal(machineId, watched, { onState }), true);
+  const known = sessionStorage.getItem(keyOf(machineId));
+  const isFound = known === null ? Promise.resolve(false) : follow(connection, keep(connection, known), true);
+  void isFound.then((found) => {
+    if (!found && !signal.aborted) void follow(connection, keep(connection), false);
+  });
+}
+
+type Open = (onState: (state: TerminalState) => void) => KeptTerminal;
+
+const keep =
+  ({ term, machineId }: Connection, terminal?: string): Open =>
+  (onState) => {
+    const query = { cols: term.cols, rows: term.rows, env: ["TERM=xterm-256color"] };
+    const kept = api.keepTerminal(machineId, { query, onState, ...(terminal !== undefined && { terminal }) });
+    sessionStorage.setItem(keyOf(machineId), kept.id);
+    return kept;
   };
-  const parts = [
-    term.onData((text) => send(encoder.encode(text))),
-    term.onBinary((text) => send(Uint8Array.from(text, (character) => character.charCodeAt(0)))),
-    term.onResize((size) => {
-      if (socket.readyState === WebSocket.OPEN)
-        socket.send(JSON.stringify({ type: "resize", cols: size.cols, rows: size.rows }));
-    }),
-  ];
-  socket.addEventListener("open", () => {
-    wasOpen = true;
-    setState({ kind: "open" });
-    // It may have been resized while the machine started.
-    if (term.cols !== cols || term.rows !== rows)
-      socket.send(JSON.stringify({ type: "resize", cols: term.cols, rows: term.rows }));
-    term.focus();
-  });
-  socket.addEventListener("message", ({ data }: MessageEvent<ArrayBuffer | string>) => {
-    if (typeof data === "string") exitCode = exitOf(data);
-    else term.write(new Uint8Array(data));
-  });
-  socket.addEventListener("close", ({ reason }) => {
-    for (const part of parts) part.dispose();
-    if (signal.aborted) return;
-    if (exitCode !== null) return setState({ kind: "ended", why: `The program ended with exit code ${exitCode}` });
-    if (reason !== "" || wasOpen) return setState({ kind: "ended", why: reason || "The connection was lost" });
-    void whyNot(machineId, signal).then((why) => !signal.aborted && setState({ kind: "ended", why }));
-  });
-}
 
-function exitOf(text: string): number | null {
-  const message = JSON.parse(text) as { readonly type?: unknown; readonly code?: unknown };
-  return message.type === "exit" && typeof message.code === "number" ? message.code : null;
+/** Shows a terminal until it has ended. False: it was not there. */
+async function follow({ term, signal, ...connection }: Connection, open: Open, isContinued: boolean): Promise<boolean> {
+  const { machineId, watched, setState, setId } = connection;
+  let wasOpen = false;
+  let isShownAgain = isContinued;
+  const kept = open((state) => {
+    if (signal.aborted) return;
+    if (state.kind === "open" && !wasOpen) {
+      wasOpen = true;
+      term.focus();
+    }
+    if (state.kind !== "ended") setState(state);
+  });
+  setId(kept.id);
+  const type = (data: string | Uint8Array<ArrayBuffer>): void => {
+    if (watched === "") void kept.write(data);
+  };
+  const onOnline = (): void => kept.reconnect();
+  const parts = [
+    term.onData((text) => (isShownAgain && REPORT.test(text) ? undefined : type(text))),
+    term.onBinary((text) => type(Uint8Array.from(text, (character) => character.charCodeAt(0)))),
+    term.onResize(({ cols, rows }) => kept.resize({ cols, rows })),
+  ];
+  signal.addEventListener("abort", () => kept.leave(), { once: true });
+  window.addEventListener("online", onOnline);
+  for await (const bytes of kept) {
+    // The program waits for a page that does not keep up.
+    await new Promise<void>((resolve) => term.write(bytes, resolve));
+    isShownAgain = false;
+  }
+  const end = await kept.ended;
+  window.removeEventListener("online", onOnline);
+  for (const part of parts) part.dispose();
+  if (signal.aborted) return true;
+  if (watched === "") sessionStorage.removeItem(keyOf(machineId));
+  if (!wasOpen && isContinued && watched === "") return false;
+  if (wasOpen || end.exitCode !== null || end.reason !== "") setState({ kind: "ended", ...end });
+  else setState({ kind: "refused", why: await whyNot(machineId, signal) });
+  return true;
 }
 
 /** A WebSocket hides the answer that refused it. A command is refused for the same reasons, and says why. */

@@ -139,6 +139,14 @@ export class KeptTerminal implements AsyncIterable<Uint8Array<ArrayBuffer>>, Asy
     if (this.#isAttached) this.#lose();
   }
 
+  /** Leaves the terminal, which waits a minute for the next client. */
+  leave(): void {
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close(CODE_LEFT);
+    this.#finish({ exitCode: null, reason: "it was left" });
+  }
+
   /** Ends the program; of a reader only the reading. */
   close(): void {
     this.#finish({ exitCode: null, reason: "it was closed" });

@@ -39,6 +39,7 @@ export function MachinePage() {
   const id = usePathPart("id");
   const tab = usePathPart("tab") || "summary";
   const path = useParameter("path") || "/";
+  const watched = useParameter("watch");
   const session = useSession();
   const navigate = useNavigate();
   const read = useQuery(machineQuery(id));
@@ -66,7 +67,7 @@ export function MachinePage() {
     if (which === "terminal")
       return (
         <WhenUp machine={machine} what="open a terminal">
-          <MachineTerminal machineId={id} name={name} />
+          <MachineTerminal machineId={id} name={name} watched={watched} />
         </WhenUp>
       );
     if (which === "logs")
