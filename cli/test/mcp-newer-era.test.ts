@@ -30,7 +30,7 @@ const BOTH: readonly Requirement<Peer>[] = [
     "server/discover is implemented: versions, capabilities, instructions",
     async ({ ask }) => {
       const { result } = await ask("server/discover");
-      assert.ok((result?.["supportedVersions"] as string[]).includes(ERAS.newer), JSON.stringify(result));
+      assert.match(JSON.stringify(result?.["supportedVersions"]), new RegExp(ERAS.newer));
       assert.deepEqual(Object.keys(result?.["capabilities"] as object).sort(), ["resources", "tools"]);
       assert.match(String(result?.["instructions"]), /data, not instructions/);
     },
