@@ -203,15 +203,21 @@ async function pressAbove(page: Page, opener: Locator, { name }: Control): Promi
   if ((await menu.count()) > 0) {
     const entries = await page.getByRole("menuitem").allInnerTexts();
     for (const entry of entries) {
-      if ((await menu.count()) === 0) await opener.click();
-      const item = page.getByRole("menuitem", { name: entry, exact: true });
-      await item.waitFor();
+      const item = page.getByRole("menuitem", { name: entry, exact: true }).first();
+      // A menu that is still closing takes the first press.
+      for (let tries = 0; tries < 3 && !(await item.isVisible()); tries += 1) {
+        await opener.click();
+        await settled(page);
+      }
+      // What may be done may have changed meanwhile.
+      if (!(await item.isVisible())) continue;
       if (await item.isEnabled()) await item.click();
       else await page.keyboard.press("Escape");
       await settled(page);
       await pressDialog(page, `${name}, ${entry}`);
-      await menu.waitFor({ state: "detached" });
     }
+    if ((await menu.count()) > 0) await page.keyboard.press("Escape");
+    await menu.waitFor({ state: "detached" });
   } else await pressDialog(page, name);
 }
 
