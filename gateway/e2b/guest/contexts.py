@@ -19,7 +19,6 @@ import uuid
 
 import users
 from faults import Fault
-from processes import environment_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LANGUAGES = {
@@ -30,11 +29,23 @@ PROGRAMS = {
     "python": ["python3", "-B", os.path.join(HERE, "python-kernel.py")],
     "javascript": ["node", "--no-warnings", os.path.join(HERE, "javascript-kernel.mjs")],
 }
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARK = b"\0end\0"
 KEEP_ALIVE_SECONDS = 5
 LOOK_SECONDS = 0.5
 INTERRUPT_SECONDS = 5
 CONTEXTS_MAX = 100
+
+
+def environment_of(user, common, own):
+    return {
+        "PATH": PATH,
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        **{str(name): str(value) for name, value in common.items()},
+        **{str(name): str(value) for name, value in own.items()},
+    }
 
 
 class Context:
@@ -73,7 +84,7 @@ class Context:
     def _start(self):
         program = PROGRAMS[self.language]
         user = users.of("")
-        environment = environment_of(user, self._environment, {"MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"})
+        environment = environment_of(user, self._environment(), {"MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"})
         if shutil.which(program[0], path=environment["PATH"]) is None:
             raise Fault("invalid_argument", f"the image has no {program[0]}, which runs {self.language}")
         request_reader, request_writer = os.pipe()

@@ -1,12 +1,12 @@
-"""The gateway's helper in a machine: commands, files and ports of an E2B sandbox, over HTTP on one port.
+"""The gateway's helper in a machine for files, code and ports of an E2B sandbox, over HTTP on one port.
 
 Always:
 - A request without the token of the gateway gets 401, before anything else of it is read.
 - A failure of one request ends that one only.
 - What is in the machine outlives the gateway: it comes back, and connects again.
 
-It keeps nothing on disk. One that ends is started again by the gateway's next request, without the list of
-the commands before.
+It keeps nothing on disk. One that ends is started again by the gateway's next request, without the contexts
+of the code interpreter. Commands have their own helper (commands/), which also has the variables.
 """
 
 import json
@@ -24,9 +24,9 @@ PORT = "x-flotilla-port"
 
 
 class Helper:
-    def __init__(self, token, environment):
+    def __init__(self, token, commands):
         self._token = token.encode()
-        self._environment = environment
+        self._commands = commands
         self._lock = threading.Lock()
         self._loaded = None
         self._code = None
@@ -67,11 +67,6 @@ class Helper:
             import content
 
             return content.answer(request, request.query.get("username") or user)
-        if request.path == "/envs":
-            return request.answer_json(200, self._environment)
-        if request.path == "/init" and request.method == "POST":
-            self._environment.update(json.loads(request.body())["environment"])
-            return request.answer(204, "", b"")
         if request.path == "/metrics":
             import metrics
 
@@ -84,11 +79,17 @@ class Helper:
         """The services, loaded while the first request is on its way, so that the sandbox is there sooner."""
         with self._lock:
             if self._loaded is None:
-                from processes import Processes
                 from rpc import Rpc
 
-                self._loaded = Rpc(Processes(self._environment))
+                self._loaded = Rpc()
         return self._loaded
+
+    def _environment(self):
+        """The variables of every command, from the helper that has them."""
+        with socket.create_connection(("127.0.0.1", self._commands), HEAD_SECONDS) as connection:
+            connection.sendall(b"GET /envs HTTP/1.1\r\nx-flotilla-token: " + self._token + b"\r\n\r\n")
+            with connection.makefile("rb") as answer:
+                return json.loads(answer.read().partition(b"\r\n\r\n")[2])
 
     def _code_of(self, request):
         if self._code is None:
@@ -111,7 +112,7 @@ def serve(given, listener):
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    Helper(given["token"], given["environment"]).serve(listener)
+    Helper(given["token"], given["commands"]).serve(listener)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ import { Agent, type IncomingHttpHeaders, type IncomingMessage, request as httpR
 import { Agent as SecureAgent, request as httpsRequest } from "node:https";
 import type { Duplex } from "node:stream";
 import { machineOf } from "./ids.ts";
-import { ENVD_PORT } from "./route.ts";
 
 export interface BridgeCall {
   readonly key: string;
   readonly sandboxId: string;
+  /** Where the helper listens. */
+  readonly port: number;
   readonly method: string;
   /** Path and query in the machine. */
   readonly path: string;
@@ -42,14 +43,14 @@ export class Bridge {
   }
 
   /** Resolves when the head of the answer is there. Rejects when the server does not answer. */
-  call({ key, sandboxId, method, path, headers, body, signal }: BridgeCall): Promise<BridgeAnswer> {
+  call({ key, sandboxId, port, method, path, headers, body, signal }: BridgeCall): Promise<BridgeAnswer> {
     const { promise, resolve, reject } = Promise.withResolvers<BridgeAnswer>();
     const isUpgrade = headers.upgrade !== undefined;
     const send = this.#url.protocol === "https:" ? httpsRequest : httpRequest;
     const request = send({
       agent: isUpgrade ? undefined : this.#agent,
       ...{ hostname: this.#url.hostname.replace(/^\[|\]$/g, ""), port: this.#url.port, method },
-      path: `${this.#url.pathname.replace(/\/$/, "")}/v1/machines/${machineOf(sandboxId)}/connect/${ENVD_PORT}${path}`,
+      path: `${this.#url.pathname.replace(/\/$/, "")}/v1/machines/${machineOf(sandboxId)}/connect/${port}${path}`,
       headers: { ...headers, authorization: `Bearer ${key}` },
       ...(signal === undefined ? {} : { signal }),
     });

@@ -18,7 +18,7 @@ import { isOver, type Known, type KnownSandboxes } from "./known.ts";
 import type { Remembered } from "./remembered.ts";
 import { closedPage, closedBody, goneBody, Refused } from "./refused.ts";
 import type { Facts } from "./record.ts";
-import { ENVD_PORT, type Route } from "./route.ts";
+import { ENVD_PORT, FILES_PORT, type Route } from "./route.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import { isSame, signatureOf, type Tokens } from "./tokens.ts";
 
@@ -29,6 +29,8 @@ const PRIVATE_PATH = /^\/(init|freeze|collapse|fsfreeze|upgrade)\b/;
 const SAMPLE_SECONDS = 5;
 /** The helper says so of a port on which nothing listens. */
 const CLOSED = "x-flotilla-closed-port";
+/** What the helper for commands serves; the other one serves the rest. */
+const COMMANDS_PATH = /^\/(process\.Process\/|health$|envs$|init$)/;
 const ANSWER_BYTES_MAX = 64 * 1024;
 const CORS = {
   "access-control-allow-origin": "*",
@@ -85,6 +87,7 @@ export class EnvdCalls {
   async upgrade(request: IncomingMessage, socket: Duplex, route: SandboxRoute): Promise<void> {
     const known = await this.#authorize(request, route);
     if (known === null || route.port === ENVD_PORT) return void socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n");
+    await this.#parts.sandboxes.requireHelper(known, FILES_PORT);
     const answer = await this.#call(request, route, known);
     const { message, upgraded } = answer;
     const lines = [`HTTP/1.1 ${message.statusCode} ${message.statusMessage}`];
@@ -147,10 +150,11 @@ export class EnvdCalls {
     if (known.find(sandboxId) === undefined) await sandboxes.find(key, sandboxId);
     const found = known.find(sandboxId);
     if (found === undefined) throw new Refused(502, "the sandbox is not there");
-    await sandboxes.requireHelper(found);
+    const port = helperPortOf(ENVD_PORT, call.path);
+    await sandboxes.requireHelper(found, port);
     const headers: IncomingHttpHeaders = { "x-flotilla-token": tokens.ofHelper(found.facts.seed) };
     if (call.body !== null) headers["content-length"] = String(call.body.byteLength);
-    const { message } = await bridge.call({ key, sandboxId, headers, ...call });
+    const { message } = await bridge.call({ key, sandboxId, port, headers, ...call });
     const text = await textOf(message, ANSWER_BYTES_MAX);
     if ((message.statusCode ?? 500) >= 300) throw new Refused(message.statusCode ?? 502, text);
     return text;
@@ -247,23 +251,26 @@ export class EnvdCalls {
   }
 
   /** The sandbox with its helper; one that visitors may wake is resumed. null: it does not run. */
-  async #reached(known: Known, { path }: SandboxRoute): Promise<Known | null> {
+  async #reached(known: Known, { port, path }: SandboxRoute): Promise<Known | null> {
     const { sandboxes, clock } = this.#parts;
+    const helper = helperPortOf(port, path);
+    const current = (): Known => this.#parts.known.find(known.sandboxId) ?? known;
     // The server may have paused it.
-    if (isOver(known, clock.now())) known.hasHelper = false;
+    if (isOver(known, clock.now())) known.helpers = new Set();
     try {
       try {
-        await sandboxes.requireHelper(known);
+        await sandboxes.requireHelper(known, helper);
       } catch (error) {
         const isWoken = known.facts.resumesByTraffic && isNotRunning(error) && !/^\/health(\?|$)/.test(path);
         if (!isWoken) throw error;
         await sandboxes.wake(known);
+        await sandboxes.requireHelper(current(), helper);
       }
     } catch (error) {
       if (isNotRunning(error)) return null;
       throw error;
     }
-    return this.#parts.known.find(known.sandboxId) ?? known;
+    return current();
   }
 
   async #refuse(
@@ -271,7 +278,7 @@ export class EnvdCalls {
     { known, message, code }: { readonly known: Known; readonly message: IncomingMessage; readonly code: string },
   ): Promise<void> {
     const text = await textOf(message, ANSWER_BYTES_MAX);
-    known.hasHelper = false;
+    known.helpers = new Set();
     const status = message.statusCode ?? 502;
     if (["not_found", "unavailable", "guest_unreachable"].includes(code)) {
       if (code === "not_found") this.#parts.known.forget(known.sandboxId);
@@ -288,7 +295,8 @@ export class EnvdCalls {
     const { method = "GET" } = request;
     const hasBody = request.headers["transfer-encoding"] !== undefined || Number(request.headers["content-length"]) > 0;
     const body = hasBody ? request : null;
-    const call = { key: known.key, sandboxId: known.sandboxId, method, path: route.path, headers, body };
+    const port = helperPortOf(route.port, route.path);
+    const call = { key: known.key, sandboxId: known.sandboxId, port, method, path: route.path, headers, body };
     return bridge.call(signal === undefined ? call : { ...call, signal });
   }
 }
@@ -301,6 +309,12 @@ function answerClosed(exchange: Exchange, { sandboxId, port }: SandboxRoute): vo
   if (!agent.startsWith("Mozilla/")) return answerJson(exchange, 502, closedBody(sandboxId, port));
   exchange.response.writeHead(502, { "content-type": "text/html; charset=utf-8" });
   exchange.response.end(closedPage(sandboxId, port));
+}
+
+/** Which helper serves a path of a port of the sandbox. */
+function helperPortOf(port: number, path: string): number {
+  const [name = ""] = path.split("?");
+  return port === ENVD_PORT && COMMANDS_PATH.test(name) ? ENVD_PORT : FILES_PORT;
 }
 
 function whyUnsigned(path: string): string {

@@ -1,11 +1,11 @@
 /**
- * The helper in a machine, which serves commands, files and ports of a sandbox (guest/).
+ * The helpers in a machine (guest/): a static program for commands, which starts in milliseconds, and one in
+ * Python for files, code and ports, which starts with the first request for one of these.
  *
- * Always: it is started by one command of the API, which ends when the helper listens. A machine that has one
- * already keeps it. It runs as root, as E2B's own does, and only the gateway's token
- * opens it.
+ * Always: each is started by one command of the API, which ends when the helper listens. A machine that has
+ * one already keeps it. They run as root, as E2B's own does, and only the gateway's token opens them.
  *
- * A gateway that dies in the middle leaves a helper that works: its token comes from the sandbox's record.
+ * A gateway that dies in the middle leaves helpers that work: their token comes from the sandbox's record.
  */
 import { readdir, readFile } from "node:fs/promises";
 import type { Flotilla } from "@flotilla/sdk";
@@ -15,6 +15,10 @@ import { Refused } from "./refused.ts";
 import { ENVD_PORT } from "./route.ts";
 
 const SOURCES = new URL("../guest/", import.meta.url);
+const PROGRAM = new URL("../dist/commands", import.meta.url);
+const PLACE = "/run/flotilla-e2b/commands";
+/** A file that is written through the API may not be run yet. */
+const LOADER = ["/bin/sh", "-c", `chmod 755 ${PLACE} && exec ${PLACE}`];
 const START_SECONDS = 30;
 const ERROR_CHARACTERS = 500;
 
@@ -45,6 +49,8 @@ main.serve(given, listener)
 export interface HelperRequest {
   readonly flotilla: Flotilla;
   readonly sandboxId: string;
+  /** ENVD_PORT or FILES_PORT. */
+  readonly port: number;
   readonly token: string;
   readonly facts: Facts;
   /** What every command of the sandbox has. */
@@ -52,13 +58,23 @@ export interface HelperRequest {
 }
 
 let sources: Promise<Readonly<Record<string, string>>> | null = null;
+let program: Promise<Uint8Array<ArrayBuffer>> | null = null;
 
 /** Starts the helper, and the machine if it does not run. Throws a Refused, or the API's own error. */
-export async function startHelper({ flotilla, sandboxId, token, facts, environment }: HelperRequest): Promise<void> {
-  sources ??= readSources();
-  const given = { files: await sources, token, port: ENVD_PORT, environment };
-  const ended = await flotilla.exec(machineOf(sandboxId), {
-    command: ["python3", "-I", "-S", "-c", STARTER],
+export async function startHelper(request: HelperRequest): Promise<void> {
+  const { flotilla, sandboxId, port, token, facts, environment } = request;
+  const machineId = machineOf(sandboxId);
+  const isForCommands = port === ENVD_PORT;
+  let given: object = { token, port, environment };
+  if (isForCommands) {
+    program ??= readFile(PROGRAM);
+    await flotilla.writeFile(machineId, await program, { query: { path: PLACE } });
+  } else {
+    sources ??= readSources();
+    given = { files: await sources, token, port, commands: ENVD_PORT };
+  }
+  const ended = await flotilla.exec(machineId, {
+    command: isForCommands ? LOADER : ["python3", "-I", "-S", "-c", STARTER],
     stdin: JSON.stringify(given),
     timeoutSeconds: START_SECONDS,
     cwd: "/",
@@ -66,8 +82,8 @@ export async function startHelper({ flotilla, sandboxId, token, facts, environme
   });
   if (ended.exitCode === 0) return;
   const said = (ended.stderr || ended.stdout).trim().slice(-ERROR_CHARACTERS);
-  if (/not found in \$PATH|No such file or directory/.test(said))
-    throw new Refused(400, `the image of template ${facts.template} has no python3, which a sandbox needs`);
+  if (!isForCommands && /not found in \$PATH|No such file or directory/.test(said))
+    throw new Refused(400, `the image of template ${facts.template} has no python3, which files and code need`);
   throw new Refused(500, `the sandbox's helper did not start (exit code ${ended.exitCode}): ${said}`);
 }
 

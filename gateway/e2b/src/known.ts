@@ -21,8 +21,8 @@ export interface Known {
   readonly facts: Facts;
   /** Epoch milliseconds; null: it does not end by itself. */
   readonly endAt: number | null;
-  /** Whether its helper answered since it last began to run. */
-  hasHelper: boolean;
+  /** The ports of its helpers that have answered since it last began to run. */
+  helpers: ReadonlySet<number>;
 }
 
 export interface KnownParts {
@@ -53,8 +53,8 @@ export class KnownSandboxes {
     const before = this.#known.get(sandboxId);
     before?.timer?.cancel();
     const isRunning = machine.state === "started";
-    const hasHelper = isRunning && before?.known.hasHelper === true;
-    const known: Known = { sandboxId, key, facts, endAt: isRunning ? endOf(machine) : null, hasHelper };
+    const helpers = (isRunning && before?.known.helpers) || new Set<number>();
+    const known: Known = { sandboxId, key, facts, endAt: isRunning ? endOf(machine) : null, helpers };
     this.#known.delete(sandboxId);
     this.#known.set(sandboxId, { known, timer: this.#timerOf(known) });
     for (const [oldest] of this.#known) {

@@ -8,6 +8,8 @@ import { sandboxIdOf } from "./ids.ts";
 
 /** Where the sandbox's own service listens, as E2B numbers it. */
 export const ENVD_PORT = 49_983;
+/** Where the helper for files, code and ports listens in a machine; the one for commands is at ENVD_PORT. */
+export const FILES_PORT = 49_984;
 
 export type Route =
   | { readonly kind: "api"; readonly path: string }

@@ -21,7 +21,7 @@ import type { Remembered } from "./remembered.ts";
 import { atEndOf, endOf, type Facts, factsOf, labelsOf, type SandboxAccess, stateOf, ttlUntil } from "./record.ts";
 import { isImageMissing, notFound, Refused } from "./refused.ts";
 import type { NewSandbox } from "./request-shape.ts";
-import { ENVD_PORT } from "./route.ts";
+import { ENVD_PORT, FILES_PORT } from "./route.ts";
 import { imageOf, kindOf } from "./templates.ts";
 import type { Tokens } from "./tokens.ts";
 
@@ -96,19 +96,19 @@ export class Sandboxes {
       network: { mode, ...(cidrs === undefined ? {} : { cidrs }), ...(hosts === undefined ? {} : { hosts }) },
       env: request.env,
       labels: labelsOf(facts),
-      ports: [{ port: ENVD_PORT }],
+      ports: [{ port: ENVD_PORT }, { port: FILES_PORT }],
       ttlSeconds: request.timeoutSeconds + (isShort ? STARTING_SECONDS : 0),
       atEnd: atEndOf(facts),
     });
     try {
-      await this.#startHelper(key, { machine, facts });
+      await this.#startHelper(key, { machine, facts }, ENVD_PORT);
       if (hasGone()) throw new Refused(499, "the caller has gone");
     } catch (error) {
       await flotilla.deleteMachine(machine.id).catch((failed: unknown) => this.#report(machine.id, failed));
       throw error;
     }
     const made: Sandbox = { machine: { ...machine, state: "started" }, facts };
-    this.#learn(key, made).hasHelper = true;
+    this.#learn(key, made).helpers = new Set([ENVD_PORT]);
     if (!isShort) return made;
     return await this.setEnd(key, made, { endAt: clock.now() + request.timeoutSeconds * 1000, isLonger: false });
   }
@@ -197,7 +197,7 @@ export class Sandboxes {
     await flotilla.updateMachine(machine.id, { ttlSeconds: ttlUntil(machine, endAt) });
     const running = await flotilla.startMachine(machine.id);
     const known = this.#learn(key, { machine: running, facts });
-    await this.requireHelper(known);
+    await this.requireHelper(known, ENVD_PORT);
     return { machine: running, facts };
   }
 
@@ -215,14 +215,17 @@ export class Sandboxes {
     if (stateOf(found.machine) === "paused") await this.resume(key, found, this.#parts.clock.now() + WOKEN_MS);
   }
 
-  /** The helper of a machine that runs answers afterwards. Throws a Refused with 502 when it does not run. */
-  requireHelper(known: Known): Promise<void> {
-    if (known.hasHelper) return Promise.resolve();
-    const { sandboxId } = known;
-    const begun = this.#helpers.get(sandboxId);
+  /**
+   * The helper at that port of a machine that runs answers afterwards. Throws a Refused with 502 when it does
+   * not run.
+   */
+  requireHelper(known: Known, port: number): Promise<void> {
+    if (known.helpers.has(port)) return Promise.resolve();
+    const name = `${known.sandboxId}:${port}`;
+    const begun = this.#helpers.get(name);
     if (begun !== undefined) return begun;
-    const starting = this.#findHelper(known).finally(() => this.#helpers.delete(sandboxId));
-    this.#helpers.set(sandboxId, starting);
+    const starting = this.#findHelper(known, port).finally(() => this.#helpers.delete(name));
+    this.#helpers.set(name, starting);
     return starting;
   }
 
@@ -265,39 +268,41 @@ export class Sandboxes {
     return this.#parts.known.learn(sandbox.machine, sandbox.facts, key);
   }
 
-  async #findHelper(known: Known): Promise<void> {
+  async #findHelper(known: Known, port: number): Promise<void> {
     const { key, sandboxId, facts } = known;
-    const found = await this.#askHelper(known);
+    const found = await this.#askHelper(known, port);
     if (found !== "answers") {
       if (found.code !== "guest_unreachable") throw new Refused(found.status, found.code);
       const machine = await this.#flotilla(key).getMachine(machineOf(sandboxId));
-      await this.#startHelper(key, { machine, facts });
+      await this.#startHelper(key, { machine, facts }, port);
     }
-    known.hasHelper = true;
+    known.helpers = new Set([...known.helpers, port]);
   }
 
-  async #askHelper({
-    key,
-    sandboxId,
-    facts,
-  }: Pick<Known, "key" | "sandboxId" | "facts">): Promise<"answers" | Unanswered> {
+  async #askHelper(
+    { key, sandboxId, facts }: Pick<Known, "key" | "sandboxId" | "facts">,
+    port: number,
+  ): Promise<"answers" | Unanswered> {
     const { bridge, tokens } = this.#parts;
     const headers = { "x-flotilla-token": tokens.ofHelper(facts.seed) };
-    const { message } = await bridge.call({ key, sandboxId, method: "GET", path: "/health", headers, body: null });
+    const call = { key, sandboxId, port, method: "GET", path: "/health", headers, body: null };
+    const { message } = await bridge.call(call);
     message.resume();
     const code = message.headers["x-error-code"] ?? "no service";
     return message.statusCode === 204 ? "answers" : { status: message.statusCode ?? 502, code: String(code) };
   }
 
-  async #startHelper(key: string, { machine, facts }: Sandbox): Promise<void> {
+  async #startHelper(key: string, { machine, facts }: Sandbox, port: number): Promise<void> {
     const sandboxId = sandboxOf(machine.id);
     const environment = { ...environmentOf(sandboxId, facts), ...machine.env };
     const token = this.#parts.tokens.ofHelper(facts.seed);
     try {
-      await startHelper({ flotilla: this.#flotilla(key), sandboxId, token, facts, environment });
+      await startHelper({ flotilla: this.#flotilla(key), sandboxId, port, token, facts, environment });
     } catch (error) {
       // An image may bring the service itself.
-      if (!(error instanceof Refused) || (await this.#askHelper({ key, sandboxId, facts })) !== "answers") throw error;
+      const isAnswered =
+        error instanceof Refused && (await this.#askHelper({ key, sandboxId, facts }, port)) === "answers";
+      if (!isAnswered) throw error;
     }
   }
 
