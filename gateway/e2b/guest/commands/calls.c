@@ -15,7 +15,6 @@
 #define STREAM_TYPE "application/connect+json"
 #define KEEP_ALIVE_SECONDS 90
 #define ENVELOPE_BYTES 5
-#define END 2
 #define SEARCH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static char *token;
@@ -164,8 +163,11 @@ static void say_event(struct text *text, const struct event *event) {
   text_say(text, "\"}}}");
 }
 
-static bool send_text(struct request *request, struct text *text) {
-  bool is_sent = answer_envelope(request, 0, text);
+/* `is_last`: it goes with the end of the answer, as one piece. */
+static bool send_text(struct request *request, struct text *text, bool is_last) {
+  bool is_sent = true;
+  if (is_last) answer_prepare(request, text);
+  else is_sent = answer_envelope(request, text);
   text_free(text);
   return is_sent;
 }
@@ -176,7 +178,7 @@ static bool show(struct request *request, struct process *process, struct stream
   pause = (pause == 0 ? KEEP_ALIVE_SECONDS : pause > 3600 ? 3600 : pause) * 1000;
   struct text text = {0};
   text_say(&text, "{\"event\":{\"start\":{\"pid\":%d}}}", process_pid(process));
-  bool is_there = send_text(request, &text);
+  bool is_there = send_text(request, &text, false);
   while (is_there) {
     uint64_t now = monotonic_ms();
     uint64_t left = until == 0 ? pause : until <= now ? 0 : until - now < pause ? until - now : pause;
@@ -186,7 +188,7 @@ static bool show(struct request *request, struct process *process, struct stream
     if (is_late) fault_set(fault, "deadline_exceeded", "the time of the %s is over", is_over ? "process" : "stream");
     else {
       say_event(&text, event);
-      is_there = send_text(request, &text);
+      is_there = send_text(request, &text, is_over);
     }
     free(event);
     if (is_late || is_over) break;
@@ -265,7 +267,7 @@ static void answer_stream(struct request *request, bool (*act)(struct request *,
   text_say(&end, fault.code == NULL ? "{" : "{\"error\":");
   if (fault.code != NULL) say_fault(&end, &fault);
   text_say(&end, "}");
-  if (answer_envelope(request, END, &end)) answer_end(request);
+  answer_end(request, &end);
   text_free(&end);
 }
 

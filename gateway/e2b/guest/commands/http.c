@@ -17,6 +17,8 @@
 #define HEAD_BYTES_MAX ((size_t)64 * 1024)
 #define BODY_BYTES_MAX ((size_t)16 * 1024 * 1024)
 #define PIECE_BYTES 65536
+/* The flag of an envelope that ends a stream. */
+#define END_OF_STREAM 2
 
 /* What was received and is not read yet. */
 struct input {
@@ -178,17 +180,24 @@ static bool flush(struct request *request) {
   return is_sent;
 }
 
-bool answer_envelope(struct request *request, unsigned char flags, const struct text *json) {
+static void add_envelope(struct request *request, unsigned char flags, const struct text *json) {
   uint32_t length = htonl((uint32_t)json->length);
   text_say(&request->waiting, "%zx\r\n", json->length + 5);
   text_add(&request->waiting, &flags, 1);
   text_add(&request->waiting, &length, sizeof length);
   text_add(&request->waiting, json->bytes, json->length);
   text_add(&request->waiting, "\r\n", 2);
+}
+
+void answer_prepare(struct request *request, const struct text *json) { add_envelope(request, 0, json); }
+
+bool answer_envelope(struct request *request, const struct text *json) {
+  add_envelope(request, 0, json);
   return flush(request);
 }
 
-bool answer_end(struct request *request) {
+bool answer_end(struct request *request, const struct text *json) {
+  add_envelope(request, END_OF_STREAM, json);
   text_say(&request->waiting, "0\r\n\r\n");
   return flush(request);
 }

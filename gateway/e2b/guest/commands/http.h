@@ -29,7 +29,10 @@ bool answer(struct request *request, int status, const char *type, const char *b
 /* A chunked answer; its head goes with the first chunk. */
 void answer_begin(struct request *request, const char *type);
 /* One envelope of Connect as a chunk. */
-bool answer_envelope(struct request *request, unsigned char flags, const struct text *json);
-bool answer_end(struct request *request);
+bool answer_envelope(struct request *request, const struct text *json);
+/* The same, but it goes with what follows. */
+void answer_prepare(struct request *request, const struct text *json);
+/* The last envelope, and the end of the answer. */
+bool answer_end(struct request *request, const struct text *json);
 
 #endif
