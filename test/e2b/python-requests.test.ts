@@ -14,7 +14,7 @@ import { type Gateway, startGateway } from "../../gateway/e2b/src/gateway.ts";
 import { createLog } from "../../server/src/log.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
-import { e2bEnvironment, startHostHelper } from "./fixture.ts";
+import { e2bEnvironment, onHost, startHostHelper } from "./fixture.ts";
 import { type Form, get, rest, type SandboxDoor, stream, unary, upload, uploadBytes } from "./python-wire.ts";
 
 let flotilla: Flotilla;
@@ -51,8 +51,9 @@ const PATHS: Readonly<Record<Form, { readonly create: string; readonly connect: 
   newer: { create: "/v2/sandboxes", connect: (id) => `/v2/sandboxes/${id}/connect` },
 };
 
-function bodyOf(form: Form, port: number): object {
-  const common = { templateID: "local/busybox", metadata: METADATA, envVars: { FAKE_PORTS: `49983=${port}` } };
+function bodyOf(form: Form, helper: Parameters<typeof onHost>[0]): object {
+  const { template, envs } = onHost(helper);
+  const common = { templateID: template, metadata: METADATA, envVars: envs };
   if (form === "newer") return common;
   const defaults = { autoPause: false, autoResume: { enabled: false }, allow_internet_access: true, secure: true };
   return { ...common, ...defaults, timeout: 300 };
@@ -67,7 +68,7 @@ for (const form of ["older", "newer"] as const) {
     await using helper = await startHostHelper();
     const { url } = gateway;
     const call = rest(url, form, key);
-    const made = await call("POST", PATHS[form].create, bodyOf(form, helper.port));
+    const made = await call("POST", PATHS[form].create, bodyOf(form, helper));
     assert.equal(made.status, 201, made.body.toString());
     const created = made.json<Record<string, string>>();
     has(created, "templateID", "sandboxID", "clientID", "envdVersion", "envdAccessToken");

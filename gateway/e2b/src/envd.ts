@@ -86,9 +86,9 @@ export class EnvdCalls {
   /** A handshake that makes a connection of something else, such as a WebSocket. */
   async upgrade(request: IncomingMessage, socket: Duplex, route: SandboxRoute): Promise<void> {
     const known = await this.#authorize(request, route);
-    if (known === null || route.port === ENVD_PORT) return void socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n");
-    await this.#parts.sandboxes.requireHelper(known, FILES_PORT);
-    const answer = await this.#call(request, route, known);
+    const current = known === null || route.port === ENVD_PORT ? null : await this.#reached(known, route);
+    if (current === null) return void socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n");
+    const answer = await this.#call(request, route, current);
     const { message, upgraded } = answer;
     const lines = [`HTTP/1.1 ${message.statusCode} ${message.statusMessage}`];
     for (let at = 0; at < message.rawHeaders.length; at += 2)
