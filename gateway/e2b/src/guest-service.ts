@@ -82,8 +82,10 @@ export async function startHelper(request: HelperRequest): Promise<void> {
   });
   if (ended.exitCode === 0) return;
   const said = (ended.stderr || ended.stdout).trim().slice(-ERROR_CHARACTERS);
-  if (!isForCommands && /not found in \$PATH|No such file or directory/.test(said))
-    throw new Refused(400, `the image of template ${facts.template} has no python3, which files and code need`);
+  if (/not found|No such file or directory/.test(said)) {
+    const needs = isForCommands ? "sh and chmod, which a sandbox needs" : "python3, which files and code need";
+    throw new Refused(400, `the image of template ${facts.template} has no ${needs}`);
+  }
   throw new Refused(500, `the sandbox's helper did not start (exit code ${ended.exitCode}): ${said}`);
 }
 
