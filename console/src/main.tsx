@@ -175,13 +175,23 @@ const routes = root.addChildren([
   createRoute({
     ...under,
     path: "/usage/$id",
-    component: page(() => import("./pages/usage.tsx"), "InvoicePage"),
+    component: page(() => import("./pages/invoice.tsx"), "InvoicePage"),
   }),
   createRoute({ ...under, path: "/keys", component: page(() => import("./pages/keys.tsx"), "KeysPage") }),
   createRoute({
     ...under,
     path: "/tenants",
     component: page(() => import("./pages/tenants.tsx"), "TenantsPage"),
+  }),
+  createRoute({
+    ...under,
+    path: "/tenants/$id",
+    component: page(() => import("./pages/tenant.tsx"), "TenantPage"),
+  }),
+  createRoute({
+    ...under,
+    path: "/plans/$id",
+    component: page(() => import("./pages/plan.tsx"), "PlanPage"),
   }),
   createRoute({
     ...under,

@@ -2,46 +2,24 @@
  * One node: what is used of it, its machines, and what operators do with it.
  */
 import { usePathPart } from "../route.ts";
-import type { DrainPlan, NodeInfo } from "@flotilla/sdk";
+import type { NodeInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useState } from "react";
-import { api, queries } from "../api.ts";
-import { machinesQuery, nodesQuery } from "../data.ts";
-import { renderBytes, renderMb, renderSeconds } from "../format.ts";
+import { machinesQuery, nodesQuery, operationsQuery } from "../data.ts";
+import { renderCount, renderMb } from "../format.ts";
 import { StateBadge } from "../machine-state.tsx";
 import { useSession } from "../session.tsx";
-import { attempt, Sheet } from "../ui/dialog.tsx";
-import {
-  Badge,
-  Bar,
-  Button,
-  Cli,
-  Empty,
-  ErrorNote,
-  Facts,
-  Loading,
-  MachineLink,
-  PageHead,
-  Panel,
-  Time,
-} from "../ui/parts.tsx";
+import { Badge, Bar, Cli, Empty, Facts, Loading, MachineLink, PageHead, Panel, Time } from "../ui/parts.tsx";
+import { progressOf } from "../tasks.tsx";
+import { NodeActions } from "./node-actions.tsx";
 import { NODE_TONES } from "./nodes.tsx";
-
-const again = (): Promise<void> => queries.invalidateQueries({ queryKey: ["nodes"] });
 
 export function NodePage() {
   const id = usePathPart("id");
   const nodes = useQuery(nodesQuery);
-  const [isDraining, setIsDraining] = useState(false);
   const node = nodes.data?.find((each) => each.id === id);
   if (node === undefined)
     return nodes.isPending ? <Loading what="the node" /> : <Empty title="No such node">{id}</Empty>;
-  const act = (what: string, call: () => Promise<unknown>): Promise<boolean> =>
-    attempt(`${what} of ${id}`, async () => {
-      await call();
-      await again();
-    });
   return (
     <>
       <title>{`${id} · Flotilla`}</title>
@@ -49,22 +27,13 @@ export function NodePage() {
         <Link to="/nodes">All</Link> / {id}
       </nav>
       <PageHead title={id} badge={<Badge tone={NODE_TONES[node.status]}>{node.status}</Badge>}>
-        {node.cordonedAt === null ? (
-          <Button onClick={() => void act("Cordon", () => api.cordonNode(id))}>Cordon</Button>
-        ) : (
-          <Button look="main" onClick={() => void act("Uncordon", () => api.uncordonNode(id))}>
-            Uncordon
-          </Button>
-        )}
-        {node.status === "draining" ? (
-          <Button onClick={() => void act("Cancel of the drain", () => api.cancelDrain(id))}>Cancel the drain</Button>
-        ) : (
-          <Button look="danger" onClick={() => setIsDraining(true)}>
-            Drain
-          </Button>
-        )}
+        <NodeActions node={node} />
       </PageHead>
       {node.lastError !== null && <p className="note bad">{node.lastError.message}</p>}
+      {node.replacement?.decision === "held" && (
+        <p className="note bad">Its machines are not replaced: {node.replacement.reason}</p>
+      )}
+      <Progress id={id} />
       <div className="panels">
         <Used node={node} />
         <Panel title="Node">
@@ -81,6 +50,22 @@ export function NodePage() {
                 node.certificateExpiresAt && <Time key="e" at={node.certificateExpiresAt} isWhole />,
               ],
               ["Runtime", node.runtime],
+              [
+                "Clock",
+                node.clockAheadMs === null || Math.abs(node.clockAheadMs) < 1000
+                  ? null
+                  : `${(node.clockAheadMs / 1000).toFixed(1)} s ${node.clockAheadMs > 0 ? "ahead" : "behind"}`,
+              ],
+              [
+                "Older VMMs",
+                node.outdatedVmms === null || node.outdatedVmms.length === 0
+                  ? null
+                  : `${renderCount(node.outdatedVmms.length, "machine")}: upgrade it with its VMMs`,
+              ],
+              [
+                "Unknown machines",
+                node.unknownMachines.length === 0 ? null : `${node.unknownMachines.length}, which it keeps`,
+              ],
               ...Object.entries(node.labels).map(([name, value]) => [name, value] as const),
             ]}
           />
@@ -88,9 +73,33 @@ export function NodePage() {
         <Machines id={id} />
       </div>
       <Cli line={`flotilla node show ${id}`} />
-      <Drain id={id} isOpen={isDraining} onClose={() => setIsDraining(false)} />
     </>
   );
+}
+
+/** The drain or upgrade that is under way, step by step. */
+function Progress({ id }: { readonly id: string }) {
+  const operations = useQuery(operationsQuery);
+  const own = (operations.data ?? []).filter(
+    ({ kind, status, resource, steps }) =>
+      kind.startsWith("node ") &&
+      status === "running" &&
+      (resource.id === id || steps.some(({ name }) => name.includes(id))),
+  );
+  return own.map((operation) => {
+    const done = operation.steps.filter(({ status }) => status === "succeeded").length;
+    return (
+      <Panel key={operation.id} title={operation.kind === "node drain" ? "It is drained" : "It is upgraded"}>
+        <Bar label="Steps" used={done} total={operation.steps.length} text={`${done} of ${operation.steps.length}`} />
+        <p className="dim" role="status">
+          {progressOf(operation)}{" "}
+          <Link to="/operations/$id" params={{ id: operation.id }}>
+            all steps
+          </Link>
+        </p>
+      </Panel>
+    );
+  });
 }
 
 function Used({ node }: { readonly node: NodeInfo }) {
@@ -150,80 +159,5 @@ function Machines({ id }: { readonly id: string }) {
         </Link>
       )}
     </Panel>
-  );
-}
-
-/** Shows what a drain would do before it is begun. */
-function Drain({
-  id,
-  isOpen,
-  onClose,
-}: {
-  readonly id: string;
-  readonly isOpen: boolean;
-  readonly onClose: () => void;
-}) {
-  const plan = useQuery({
-    queryKey: ["drain plan", id],
-    queryFn: ({ signal }) => api.planDrain(id, { signal }),
-    enabled: isOpen,
-    staleTime: 0,
-  });
-  const [isBusy, setIsBusy] = useState(false);
-  const [error, setError] = useState<unknown>(null);
-  const drain = async (): Promise<void> => {
-    setIsBusy(true);
-    setError(null);
-    try {
-      await api.drainNode(id);
-      await Promise.all([again(), queries.invalidateQueries({ queryKey: ["operations"] })]);
-      onClose();
-    } catch (failed) {
-      setError(failed);
-    } finally {
-      setIsBusy(false);
-    }
-  };
-  return (
-    <Sheet title={`Drain ${id}`} isOpen={isOpen} onClose={onClose}>
-      <div className="body">
-        {plan.isPending && <Loading what="what it would do" />}
-        <ErrorNote error={plan.error ?? error} />
-        {plan.data !== undefined && <PlannedMoves plan={plan.data} />}
-        <Cli line={`flotilla node drain ${id}`} />
-        <footer>
-          <Button onClick={onClose}>Close</Button>
-          <Button look="danger" isBusy={isBusy} disabled={plan.data === undefined} onClick={() => void drain()}>
-            Drain it
-          </Button>
-        </footer>
-      </div>
-    </Sheet>
-  );
-}
-
-function PlannedMoves({ plan }: { readonly plan: DrainPlan }) {
-  return (
-    <>
-      <p>
-        {plan.moves.length} machines move, {renderBytes(plan.bytes)} in about {renderSeconds(plan.seconds)}.{" "}
-        {plan.estimate}
-      </p>
-      {plan.blocked.length > 0 && (
-        <p className="note bad">
-          {plan.blocked.length} cannot move and stay: {plan.blocked[0]?.reason}
-        </p>
-      )}
-      <ul className="events">
-        {plan.moves.slice(0, 12).map((move) => (
-          <li key={move.machineId}>
-            <span className="grow">{move.name ?? move.machineId}</span>
-            <span className="dim">
-              {move.disruption} to {move.toNodeId}
-            </span>
-          </li>
-        ))}
-      </ul>
-    </>
   );
 }

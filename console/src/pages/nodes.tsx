@@ -5,10 +5,10 @@ import type { JoinTokenCreated, NodeInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { api } from "../api.ts";
+import { api, queries } from "../api.ts";
 import { findingsQuery, nodesQuery, serversQuery } from "../data.ts";
 import { renderMb } from "../format.ts";
-import { Sheet } from "../ui/dialog.tsx";
+import { Confirm, Sheet } from "../ui/dialog.tsx";
 import {
   Badge,
   Bar,
@@ -24,6 +24,7 @@ import {
   type Tone,
 } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
+import { UpgradeForm } from "./node-actions.tsx";
 
 export const NODE_TONES: Readonly<Record<NodeInfo["status"], Tone>> = {
   ready: "good",
@@ -80,6 +81,31 @@ const COLUMNS: readonly Column<NodeInfo>[] = [
     ),
     by: ({ usedMemoryMb }) => usedMemoryMb,
   },
+  {
+    name: "Disk",
+    show: (node) => (
+      <Bar
+        isBare
+        label="Disk in use"
+        used={node.totalDiskGb - node.availableDiskGb}
+        total={node.totalDiskGb}
+        text={`${node.totalDiskGb - node.availableDiskGb}/${node.totalDiskGb} GB`}
+      />
+    ),
+    by: ({ usedDiskGb }) => usedDiskGb,
+    isWide: true,
+  },
+  {
+    name: "Pressure",
+    show: ({ pressure }) => {
+      if (pressure === null) return <span className="dim">unknown</span>;
+      const most = Math.max(pressure.cpu.some, pressure.memory.some, pressure.io.some);
+      return <Bar isBare label="Processes that waited" used={most} total={100} text={`${most.toFixed(0)} %`} />;
+    },
+    by: ({ pressure }) =>
+      pressure === null ? -1 : Math.max(pressure.cpu.some, pressure.memory.some, pressure.io.some),
+    isWide: true,
+  },
   { name: "Release", show: ({ release }) => release ?? "", isWide: true },
   { name: "Last seen", show: ({ lastHeartbeatAt }) => <Time at={lastHeartbeatAt} />, isWide: true },
 ];
@@ -89,11 +115,13 @@ export function NodesPage() {
   const findings = useQuery(findingsQuery);
   const servers = useQuery(serversQuery);
   const [isJoining, setIsJoining] = useState(false);
+  const [isUpgrading, setIsUpgrading] = useState(false);
   const wrong = (findings.data ?? []).filter(({ severity }) => severity !== "ok");
   return (
     <>
       <title>Nodes · Flotilla</title>
       <PageHead title="Nodes">
+        {(nodes.data?.length ?? 0) > 0 && <Button onClick={() => setIsUpgrading(true)}>Upgrade all</Button>}
         <Button look="main" icon="plus" onClick={() => setIsJoining(true)}>
           Join another node
         </Button>
@@ -114,6 +142,7 @@ export function NodesPage() {
           }
         />
       )}
+      <Lost />
       <div className="panels">
         <Panel title="What to look at">
           {wrong.length === 0 && <p className="dim fine">Nothing that Flotilla knows of.</p>}
@@ -144,15 +173,67 @@ export function NodesPage() {
           </ul>
         </Panel>
       </div>
+      {isUpgrading && <UpgradeForm nodeIds={null} onClose={() => setIsUpgrading(false)} />}
       <Join isOpen={isJoining} onClose={() => setIsJoining(false)} />
     </>
+  );
+}
+
+/** Nodes that do not report, and what becomes of their machines. */
+function Lost() {
+  const lost = useQuery({ queryKey: ["nodes", "lost"], queryFn: ({ signal }) => api.listLostNodes({ signal }) });
+  const [isReplacing, setIsReplacing] = useState(false);
+  const nodes = lost.data?.nodes ?? [];
+  if (nodes.length === 0) return null;
+  const held = nodes.filter(({ decision }) => decision === "held");
+  return (
+    <Panel
+      title="Nodes that do not report"
+      actions={held.length > 0 && <Button onClick={() => setIsReplacing(true)}>Replace their machines</Button>}
+    >
+      {lost.data?.isHeld === true && <p className="note bad">{lost.data.reason}</p>}
+      <ul className="events">
+        {nodes.map((node) => (
+          <li key={node.nodeId}>
+            <span className="grow">
+              {node.nodeId}
+              <span className="dim block">
+                {node.replaceable} replaceable, {node.staying} wait for it{node.reason !== null && ` · ${node.reason}`}
+              </span>
+            </span>
+            <Badge tone={node.decision === "held" ? "bad" : "warn"}>{node.decision}</Badge>
+          </li>
+        ))}
+      </ul>
+      <Confirm
+        title="Replace the machines of lost nodes?"
+        verb="Replace"
+        isOpen={isReplacing}
+        onClose={() => setIsReplacing(false)}
+        act={async () => {
+          await api.replaceLostNodes({});
+          await queries.invalidateQueries({ queryKey: ["nodes"] });
+        }}
+      >
+        <p>
+          Instances of apps and machines of pools are made again on other nodes. What they wrote to their disks is lost.
+        </p>
+        <Cli line="flotilla node replace-lost --dry-run" />
+      </Confirm>
+    </Panel>
   );
 }
 
 function Join({ isOpen, onClose }: { readonly isOpen: boolean; readonly onClose: () => void }) {
   const [made, setMade] = useState<JoinTokenCreated | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const make = (): Promise<void> => api.createJoinToken({}).then(setMade, setError);
+  const [isBusy, setIsBusy] = useState(false);
+  const make = async (): Promise<void> => {
+    setIsBusy(true);
+    setError(null);
+    await api.createJoinToken({}).then(setMade, setError);
+    setIsBusy(false);
+  };
   const address = made?.nodeAddresses[0] ?? "https://SERVER:8443";
   const line = made === null ? "" : `FLOTILLA_JOIN_TOKEN=${made.token} ./flotilla node --url ${address}`;
   return (
@@ -162,7 +243,7 @@ function Join({ isOpen, onClose }: { readonly isOpen: boolean; readonly onClose:
           Run the line as root on the host, in a checkout after npm run setup. It is for one node and an hour.
         </p>
         {made === null ? (
-          <Button look="main" onClick={() => void make()}>
+          <Button look="main" isBusy={isBusy} onClick={() => void make()}>
             Make a line
           </Button>
         ) : (

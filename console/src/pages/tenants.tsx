@@ -3,21 +3,27 @@
  */
 import type { PlanInfo, TenantInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
-import { type SyntheticEvent, useMemo, useState } from "react";
+import { Link } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
 import { api, queries } from "../api.ts";
 import { plansQuery, tenantsQuery } from "../data.ts";
-import { renderMb, renderMoney } from "../format.ts";
+import { renderMb, renderMoney, shellWord } from "../format.ts";
 import { useSession } from "../session.tsx";
-import { attempt, Confirm, Sheet } from "../ui/dialog.tsx";
+import { attempt, Confirm } from "../ui/dialog.tsx";
+import { Check, FormSheet } from "../ui/form.tsx";
 import { Badge, Button, Cli, ErrorNote, Field, Loading, PageHead, Select, Time } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
+import { PlanForm } from "./plan.tsx";
 
 const PLANS: readonly Column<PlanInfo>[] = [
   {
     name: "Plan",
-    show: ({ name, isDefault }) => (
+    show: ({ id, name, isDefault }) => (
       <>
-        {name} {isDefault && <Badge tone="good">default</Badge>}
+        <Link to="/plans/$id" params={{ id }}>
+          {name}
+        </Link>{" "}
+        {isDefault && <Badge tone="good">default</Badge>}
       </>
     ),
     by: ({ name }) => name,
@@ -52,6 +58,7 @@ export function TenantsPage() {
   const tenants = useQuery(tenantsQuery);
   const plans = useQuery(plansQuery);
   const [isMaking, setIsMaking] = useState(false);
+  const [isPlanning, setIsPlanning] = useState(false);
   const [suspended, setSuspended] = useState<TenantInfo | null>(null);
   const columns = useMemo<readonly Column<TenantInfo>[]>(
     () => [
@@ -59,7 +66,10 @@ export function TenantsPage() {
         name: "Tenant",
         show: ({ id, name }) => (
           <>
-            {name} {id === session.tenantId && <Badge tone="good">yours</Badge>}
+            <Link to="/tenants/$id" params={{ id }}>
+              {name}
+            </Link>{" "}
+            {id === session.tenantId && <Badge tone="good">yours</Badge>}
           </>
         ),
         by: ({ name }) => name,
@@ -115,11 +125,15 @@ export function TenantsPage() {
       {tenants.data !== undefined && (
         <DataTable label="Tenants" rows={tenants.data} columns={columns} idOf={({ id }) => id} sortedBy="Tenant" />
       )}
-      <h2 className="section">Plans</h2>
+      <div className="filters">
+        <h2 className="section">Plans</h2>
+        <Button onClick={() => setIsPlanning(true)}>Create plan</Button>
+      </div>
       {plans.data !== undefined && (
         <DataTable label="Plans" rows={plans.data} columns={PLANS} idOf={({ id }) => id} sortedBy="Plan" />
       )}
       <Cli line="flotilla plan ls" />
+      {isPlanning && <PlanForm plan={null} tenants={0} onClose={() => setIsPlanning(false)} />}
       <Make plans={plans.data ?? []} isOpen={isMaking} onClose={() => setIsMaking(false)} />
       <Confirm
         title={`Suspend ${suspended?.name ?? ""}?`}
@@ -138,48 +152,52 @@ export function TenantsPage() {
   );
 }
 
-function Make({
-  plans,
-  isOpen,
-  onClose,
-}: {
+interface MakeProps {
   readonly plans: readonly PlanInfo[];
   readonly isOpen: boolean;
   readonly onClose: () => void;
-}) {
+}
+
+function Make({ plans, isOpen, onClose }: MakeProps) {
   const [name, setName] = useState("");
   const [planId, setPlanId] = useState("");
-  const [error, setError] = useState<unknown>(null);
-  const submit = async (event: SyntheticEvent): Promise<void> => {
-    event.preventDefault();
-    setError(null);
-    try {
-      await api.createTenant({ name, ...(planId === "" ? {} : { planId }) });
-      await again();
-      onClose();
-    } catch (failed) {
-      setError(failed);
-    }
-  };
+  const [hasTestClock, setHasTestClock] = useState(false);
   return (
-    <Sheet title="Create a tenant" isOpen={isOpen} onClose={onClose}>
-      <form className="body" onSubmit={(event) => void submit(event)}>
-        <Field label="Its name" value={name} onChange={(event) => setName(event.target.value)} required />
-        <Select
-          label="Plan"
-          value={planId}
-          options={[["", "The default"], ...plans.map((plan) => [plan.id, plan.name] as const)]}
-          onChange={setPlanId}
-        />
-        <ErrorNote error={error} />
-        <Cli line={`flotilla tenant create ${name || "NAME"}`} />
-        <footer>
-          <Button onClick={onClose}>Close</Button>
-          <Button look="main" type="submit">
-            Create
-          </Button>
-        </footer>
-      </form>
-    </Sheet>
+    <FormSheet
+      title="Create a tenant"
+      verb="Create"
+      cli={`flotilla tenant create ${shellWord(name || "NAME")}${planId && ` --plan ${planId}`}${hasTestClock ? " --test-clock" : ""}`}
+      isOpen={isOpen}
+      onClose={onClose}
+      act={async () => {
+        const testClock = hasTestClock ? { testClock: true } : {};
+        await api.createTenant({ name, ...(planId === "" ? {} : { planId }), ...testClock });
+        await again();
+        setName("");
+      }}
+    >
+      {(faultOf) => (
+        <>
+          <Field
+            label="Its name"
+            value={name}
+            onChange={(event) => setName(event.target.value)}
+            fault={faultOf("name")}
+            required
+          />
+          <Select
+            label="Plan"
+            value={planId}
+            options={[["", "The default"], ...plans.map((plan) => [plan.id, plan.name] as const)]}
+            onChange={setPlanId}
+          />
+          <Check
+            label="With a test clock, to rehearse months: for good"
+            isChecked={hasTestClock}
+            onChange={setHasTestClock}
+          />
+        </>
+      )}
+    </FormSheet>
   );
 }

@@ -1,19 +1,20 @@
 /**
- * What the tenant has used and cost this month, and its invoices with what each line comes from.
+ * What the tenant has used and cost this month, its invoices and its ledger.
  */
-import { usePathPart } from "../route.ts";
-import type { InvoiceInfo, InvoiceLine } from "@flotilla/sdk";
+import type { InvoiceInfo } from "@flotilla/sdk";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { invoiceQuery, invoicesQuery } from "../data.ts";
+import { invoicesQuery } from "../data.ts";
 import { renderMoney } from "../format.ts";
 import { useAccount, useSession } from "../session.tsx";
-import { Badge, Bar, Cli, Empty, ErrorNote, Facts, Loading, PageHead, Panel, Time } from "../ui/parts.tsx";
+import { Badge, Bar, Cli, Empty, ErrorNote, Facts, Loading, PageHead, Panel } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
+import { Ledger } from "./ledger.tsx";
 
-const TONES = { draft: "off", grace: "warn", finalized: "good" } as const;
+/** The state of an invoice. */
+export const INVOICE_TONES = { draft: "off", grace: "warn", finalized: "good" } as const;
 
-const monthOf = (at: string): string =>
+export const monthOf = (at: string): string =>
   new Date(at).toLocaleDateString(undefined, { month: "long", year: "numeric", timeZone: "UTC" });
 
 const COLUMNS: readonly Column<InvoiceInfo>[] = [
@@ -26,7 +27,11 @@ const COLUMNS: readonly Column<InvoiceInfo>[] = [
     ),
     by: ({ from }) => from,
   },
-  { name: "State", show: ({ status }) => <Badge tone={TONES[status]}>{status}</Badge>, by: ({ status }) => status },
+  {
+    name: "State",
+    show: ({ status }) => <Badge tone={INVOICE_TONES[status]}>{status}</Badge>,
+    by: ({ status }) => status,
+  },
   { name: "Number", show: ({ series, number }) => (number === null ? "" : `${series ?? ""}${number}`), isWide: true },
   {
     name: "Total",
@@ -108,55 +113,13 @@ export function UsagePage() {
           }
         />
       )}
+      {session.can("billing:read") && (
+        <>
+          <h2 className="section">Ledger</h2>
+          <Ledger tenantId={null} name="" />
+        </>
+      )}
       {!session.can("billing:read") && <p className="dim">This key may not read invoices: it lacks billing:read.</p>}
-    </>
-  );
-}
-
-const LINES: readonly Column<InvoiceLine>[] = [
-  {
-    name: "What",
-    show: ({ meter, kind }) => (
-      <>
-        {meter} {kind === "adjustment" && <Badge tone="warn">adjustment</Badge>}
-      </>
-    ),
-    by: ({ meter }) => meter,
-  },
-  { name: "Month", show: ({ month }) => month, by: ({ month }) => month },
-  { name: "Amount", show: ({ amount }) => amount, isNumber: true, isWide: true },
-  { name: "From", show: ({ intervals }) => <span className="dim">{intervals} intervals</span>, isWide: true },
-  { name: "Cost", show: ({ micros }) => renderMoney(micros), by: ({ micros }) => micros, isNumber: true },
-];
-
-export function InvoicePage() {
-  const id = usePathPart("id");
-  const read = useQuery(invoiceQuery(id));
-  if (read.data === undefined)
-    return read.isPending ? <Loading what="the invoice" /> : <ErrorNote error={read.error} />;
-  const invoice = read.data;
-  const title = `Invoice of ${monthOf(invoice.from)}`;
-  return (
-    <>
-      <title>{`${title} · Flotilla`}</title>
-      <nav className="crumbs" aria-label="Where this is">
-        <Link to="/usage">Usage and invoices</Link> / {monthOf(invoice.from)}
-      </nav>
-      <PageHead title={title} badge={<Badge tone={TONES[invoice.status]}>{invoice.status}</Badge>} />
-      <Facts
-        rows={[
-          ["Total", <strong key="t">{renderMoney(invoice.totalMicros)}</strong>],
-          ["Final from", <Time key="f" at={invoice.finalFrom} isWhole />],
-        ]}
-      />
-      <DataTable
-        label="Lines"
-        rows={invoice.lines.map((line, index) => ({ ...line, index }))}
-        columns={LINES}
-        idOf={(line) => `${line.month} ${line.meter} ${line.rateId} ${line.kind}`}
-        empty={<Empty title="Nothing was used" />}
-      />
-      <Cli line={`flotilla invoice show ${invoice.from.slice(0, 7)}`} />
     </>
   );
 }

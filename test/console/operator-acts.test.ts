@@ -1,0 +1,116 @@
+/**
+ * What operators do in the console, against a real server with the fake driver: a drain with its plan and its
+ * progress, maintenance, the line that joins a node, plans and prices, tenants and credit, and invoices.
+ */
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { openConsole } from "../support/console.ts";
+import { startFlotilla } from "../support/flotilla.ts";
+import { until } from "../support/until.ts";
+
+const flotilla = await startFlotilla({ nodes: 2, driver: "fake" });
+after(() => flotilla[Symbol.asyncDispose]());
+const client = flotilla.client();
+
+test("a node is drained after its plan was shown, its state changes by itself, and it is opened again", async () => {
+  const made = await client.post("/v1/machines", {
+    name: "leaves",
+    source: { type: "image", reference: "alpine" },
+    resources: { cpus: 1, memoryMb: 256, diskGb: 1 },
+  });
+  await flotilla.start(made.json.id);
+  const from = (await client.get(`/v1/machines/${made.json.id}`)).json.nodeId as string;
+  await using opened = await openConsole(flotilla);
+  const { page } = opened;
+  await page.getByRole("link", { name: "Nodes" }).click();
+  await page.getByRole("link", { name: from }).click();
+  await page.getByRole("button", { name: "Drain" }).click();
+  await page.getByText("1 machine would move").waitFor();
+  await page.getByRole("button", { name: "Drain it" }).click();
+  await page.getByText("drained", { exact: true }).waitFor();
+  await until(async () => (await client.get(`/v1/machines/${made.json.id}`)).json.nodeId !== from, {
+    what: "the machine to have moved",
+  });
+  await page.getByRole("button", { name: "Open it again" }).click();
+  await page.getByText("ready", { exact: true }).waitFor();
+  // Another operator's change is seen without a reload.
+  await client.post(`/v1/nodes/${from}/cordon`);
+  await page.getByRole("button", { name: "Uncordon" }).click();
+  await page.getByRole("button", { name: "Cordon" }).waitFor();
+  await page.getByRole("button", { name: `More for ${from}` }).click();
+  await page.getByRole("menuitem", { name: "Expect it to be away (maintenance)" }).click();
+  await page.getByRole("button", { name: "End the maintenance" }).click();
+  await page.getByRole("button", { name: "Cordon" }).waitFor();
+  opened.check();
+});
+
+test("the line that joins a node is made once, and is of one use", async () => {
+  await using opened = await openConsole(flotilla);
+  const { page } = opened;
+  await opened.open("nodes");
+  await page.getByRole("button", { name: "Join another node" }).click();
+  await page.getByRole("button", { name: "Make a line" }).click();
+  await page.getByText("FLOTILLA_JOIN_TOKEN=").waitFor();
+  const [token] = (await client.get("/v1/tokens")).json;
+  assert.deepEqual([token.maxUses, token.uses], [1, 0]);
+  opened.check();
+});
+
+test("a plan is made and changed, its prices are set, and a tenant gets it, a ceiling and credit", async () => {
+  await using opened = await openConsole(flotilla);
+  const { page } = opened;
+  await page.getByRole("link", { name: "Tenants and plans" }).click();
+  await page.getByRole("button", { name: "Create plan" }).click();
+  await page.getByLabel("Name").fill("small");
+  await page.getByLabel("Budget of a month").fill("19.99");
+  await page.getByRole("button", { name: "Create", exact: true }).click();
+  await page.getByRole("link", { name: "small" }).click();
+  await page.getByText("19.99", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Change" }).click();
+  await page.getByLabel("When it is used, Flotilla").selectOption("stop");
+  await page.getByRole("dialog").getByRole("button", { name: "Change" }).click();
+  await page.getByText("stops machines").waitFor();
+  await page.getByRole("button", { name: "Set prices" }).click();
+  await page.getByLabel("A CPU for an hour").fill("0.25");
+  await page.getByRole("button", { name: "Set them" }).click();
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  const plan = (await client.get("/v1/plans")).json.find(({ name }: { name: string }) => name === "small");
+  assert.deepEqual([plan.budgetPolicy, plan.monthlyBudgetMicros], ["stop", 19_990_000]);
+  const rates = (await client.get(`/v1/plans/${plan.id}/rates`)).json as readonly { rateCpuHourMicros: number }[];
+  assert.ok(rates.some(({ rateCpuHourMicros }) => rateCpuHourMicros === 250_000));
+  await page.getByRole("link", { name: "Tenants and plans" }).first().click();
+  await page.getByRole("button", { name: "Create tenant" }).click();
+  await page.getByLabel("Its name").fill("acme");
+  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+  await page.getByRole("link", { name: "acme" }).click();
+  await page.getByRole("button", { name: "Change" }).click();
+  await page.getByLabel("Plan").selectOption("small");
+  await page.getByLabel("CPUs of one machine").fill("2");
+  await page.getByRole("dialog").getByRole("button", { name: "Change" }).click();
+  await page.getByRole("link", { name: "small" }).waitFor();
+  await page.getByRole("button", { name: "Credit" }).click();
+  await page.getByLabel("Amount").fill("5");
+  await page.getByLabel("Note").fill("for trying");
+  await page.getByRole("dialog").getByRole("button", { name: "Credit" }).click();
+  await page.getByText("for trying").waitFor();
+  const tenant = (await client.get("/v1/tenants")).json.find(({ name }: { name: string }) => name === "acme");
+  assert.deepEqual([tenant.planId, tenant.maxCpus], [plan.id, 2]);
+  opened.check();
+});
+
+test("an invoice says which machine its lines come from, and the intervals of each", async () => {
+  const made = await client.post("/v1/machines", { name: "used", source: { type: "image", reference: "alpine" } });
+  await flotilla.start(made.json.id);
+  const month = new Date().toISOString().slice(0, 7);
+  await until(async () => ((await client.get(`/v1/invoices/${month}`)).json?.lines ?? []).length > 0, {
+    what: "the draft to have a line",
+  });
+  await using opened = await openConsole(flotilla);
+  const { page } = opened;
+  await opened.open(`usage/${month}`);
+  await page.getByRole("heading", { name: "What it comes from" }).waitFor();
+  await page.getByRole("link", { name: "used" }).waitFor();
+  await page.getByRole("button", { name: /^What Memory of/ }).click();
+  await page.getByRole("dialog").getByRole("link").first().waitFor();
+  opened.check();
+});
