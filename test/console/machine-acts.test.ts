@@ -114,11 +114,13 @@ test("what a drain does to a machine is changed, and its share link is made and 
   await opened.open(`machines/${id}`);
   await more(page, "shared", "Change");
   await page.getByLabel("A move or a drain while it runs").selectOption("stop");
-  await page.getByLabel(/Delete it after/).fill("2");
+  await page.getByLabel(/It ends after/).fill("2");
   await page.getByText("Its disk with all its files is lost then.").waitFor();
+  await page.getByLabel("Labels").fill("team=core");
   await page.getByRole("button", { name: "Change", exact: true }).click();
   await page.getByText("2 h 0 min after it was created").waitFor();
   assert.equal((await client.get(`/v1/machines/${id}`)).json.disruption, "stop");
+  assert.deepEqual((await client.get(`/v1/machines/${id}`)).json.labels, { team: "core" });
   await more(page, "shared", "Share link");
   await page.getByRole("button", { name: "Make a link" }).click();
   await page

@@ -11,7 +11,7 @@ import { shellWord } from "../format.ts";
 import { putMachine, putOperation } from "../live.ts";
 import { isUp } from "../machine-state.tsx";
 import { messages, Sheet } from "../ui/dialog.tsx";
-import { Check, FormSheet } from "../ui/form.tsx";
+import { Area, Check, FormSheet } from "../ui/form.tsx";
 import { Button, Cli, CopyButton, ErrorNote, Field, Select } from "../ui/parts.tsx";
 
 interface FormProps {
@@ -170,11 +170,39 @@ const DISRUPTIONS = [
   ["stop", "Stops it"],
 ] as const;
 
+const ENDS = [
+  ["delete", "Deleted"],
+  ["stop", "Stopped"],
+  ["suspend", "Suspended, with its memory"],
+] as const;
+
+/** `key=value` lines as a record. */
+const labelsOf = (text: string): Record<string, string> =>
+  Object.fromEntries(
+    text
+      .split("\n")
+      .filter((line) => line.includes("="))
+      .map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1)]),
+  );
+
 /** Changes what may be changed of a machine. */
 export function ChangeForm({ machine, onClose }: FormProps) {
   const [disruption, setDisruption] = useState<string>(machine.disruption);
   const [hours, setHours] = useState(machine.ttlSeconds === null ? "" : String(machine.ttlSeconds / 3600));
+  const [atEnd, setAtEnd] = useState<string>(machine.atEnd);
+  const [labels, setLabels] = useState(
+    Object.entries(machine.labels)
+      .map(([name, value]) => `${name}=${value}`)
+      .join("\n"),
+  );
   const ttlSeconds = hours.trim() === "" ? 0 : Math.round(Number(hours) * 3600);
+  const act = async (): Promise<void> =>
+    putMachine(
+      await api.updateMachine(machine.id, {
+        ...{ disruption: disruption as MachineInfo["disruption"], ttlSeconds, labels: labelsOf(labels) },
+        ...{ atEnd: atEnd as MachineInfo["atEnd"] },
+      }),
+    );
   return (
     <FormSheet
       title={`Change ${nameOf(machine)}`}
@@ -182,11 +210,7 @@ export function ChangeForm({ machine, onClose }: FormProps) {
       cli={`flotilla machine update ${nameOf(machine)} --disruption ${disruption} --ttl ${ttlSeconds}s`}
       isOpen
       onClose={onClose}
-      act={async () =>
-        putMachine(
-          await api.updateMachine(machine.id, { disruption: disruption as MachineInfo["disruption"], ttlSeconds }),
-        )
-      }
+      act={act}
     >
       {(faultOf) => (
         <>
@@ -196,17 +220,27 @@ export function ChangeForm({ machine, onClose }: FormProps) {
             options={DISRUPTIONS}
             onChange={setDisruption}
           />
-          <Field
-            label="Delete it after (hours since it was made)"
-            type="number"
-            min={0}
-            step="any"
-            placeholder="never"
-            value={hours}
-            onChange={(event) => setHours(event.target.value)}
-            fault={faultOf("ttlSeconds")}
+          <div className="row">
+            <Field
+              label="It ends after (hours since it was made)"
+              type="number"
+              min={0}
+              step="any"
+              placeholder="never"
+              value={hours}
+              onChange={(event) => setHours(event.target.value)}
+              fault={faultOf("ttlSeconds")}
+            />
+            <Select label="Then it is" value={atEnd} options={ENDS} onChange={setAtEnd} />
+          </div>
+          {ttlSeconds > 0 && atEnd === "delete" && <p className="note">Its disk with all its files is lost then.</p>}
+          <Area
+            label="Labels"
+            value={labels}
+            onChange={(event) => setLabels(event.target.value)}
+            hint="one key=value in each line"
+            fault={faultOf("labels")}
           />
-          {ttlSeconds > 0 && <p className="note">Its disk with all its files is lost then.</p>}
           <p className="dim small">
             Image, size, environment and ports are fixed when a machine is made.{" "}
             <Link to="/machines/create" search={{ like: machine.id }}>

@@ -20,6 +20,8 @@ export function SummaryTab({ machine }: { readonly machine: MachineInfo }) {
   );
 }
 
+const ENDS = { delete: "Deleted", stop: "Stopped", suspend: "Suspended" } as const;
+
 function About({ machine }: { readonly machine: MachineInfo }) {
   const { resources, startTimings } = machine;
   return (
@@ -41,7 +43,10 @@ function About({ machine }: { readonly machine: MachineInfo }) {
             "Stops when idle",
             machine.autoStopSeconds === null ? null : `after ${renderSeconds(machine.autoStopSeconds)}`,
           ],
-          ["Deleted", machine.ttlSeconds === null ? null : `${renderSeconds(machine.ttlSeconds)} after it was created`],
+          [
+            ENDS[machine.atEnd],
+            machine.ttlSeconds === null ? null : `${renderSeconds(machine.ttlSeconds)} after it was created`,
+          ],
           ["After a crash", machine.restart === "always" ? "it is restarted" : "it stays stopped"],
           [
             "Last start",

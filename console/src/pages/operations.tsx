@@ -104,7 +104,7 @@ export function OperationPage() {
           ]}
         />
       </Panel>
-      <Cli line={`flotilla operation watch ${id}`} />
+      <Cli line={`flotilla operation get ${id}`} />
       <Confirm
         title={`Cancel ${title}?`}
         verb="Cancel it"

@@ -2,11 +2,12 @@
  * Who is signed in, how the page looks, and the state of the installation.
  */
 import { useQuery } from "@tanstack/react-query";
+import { api } from "../api.ts";
 import { findingsQuery, healthQuery } from "../data.ts";
-import { renderSeconds } from "../format.ts";
+import { renderCount, renderSeconds } from "../format.ts";
 import { useSession } from "../session.tsx";
 import { toggleTheme, useTheme } from "../theme.ts";
-import { Badge, Button, Cli, ErrorNote, Facts, PageHead, Panel } from "../ui/parts.tsx";
+import { Badge, Button, Cli, ErrorNote, Facts, PageHead, Panel, Time } from "../ui/parts.tsx";
 
 const SHORTCUTS = [
   ["Ctrl or ⌘ K", "search, and run an action"],
@@ -68,7 +69,13 @@ export function SettingsPage() {
             ]}
           />
         </Panel>
-        {session.can("admin") && <Doctor />}
+        {session.can("admin") && (
+          <>
+            <Doctor />
+            <Loops />
+            <Authorities />
+          </>
+        )}
       </div>
     </>
   );
@@ -105,6 +112,61 @@ function Doctor() {
         ))}
       </ul>
       <Cli line="flotilla doctor" />
+    </Panel>
+  );
+}
+
+/** The background work of the server that answers. */
+function Loops() {
+  const loops = useQuery({ queryKey: ["loops"], queryFn: ({ signal }) => api.listLoops({ signal }), staleTime: 0 });
+  const failing = (loops.data?.loops ?? []).filter(({ failures }) => failures > 0);
+  return (
+    <Panel title="Background work">
+      <ErrorNote error={loops.error} retry={() => void loops.refetch()} />
+      {loops.data !== undefined && (
+        <p className="dim">
+          {renderCount(loops.data.loops.length, "loop")} of {loops.data.host},{" "}
+          {failing.length === 0 ? "none of which has failed lately" : `${failing.length} of which failed last`}
+        </p>
+      )}
+      <ul className="events">
+        {failing.map(({ name, lastError }) => (
+          <li key={name} className="error">
+            <span className="grow">
+              {name}
+              <span className="dim block">{lastError}</span>
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+/** What servers and nodes trust each other by. */
+function Authorities() {
+  const read = useQuery({
+    queryKey: ["nodes", "authorities"],
+    queryFn: ({ signal }) => api.listFleetAuthorities({ signal }),
+    retry: false,
+  });
+  return (
+    <Panel title="Authorities of the fleet">
+      <ErrorNote error={read.error} />
+      <ul className="events">
+        {(read.data ?? []).map(({ fingerprint, isSigning, expiresAt }) => (
+          <li key={fingerprint}>
+            <span className="grow">
+              <code>{fingerprint.slice(0, 16)}…</code>
+              <span className="dim block">
+                until <Time at={expiresAt} isWhole />
+              </span>
+            </span>
+            <Badge tone={isSigning ? "good" : "off"}>{isSigning ? "signs" : "trusted"}</Badge>
+          </li>
+        ))}
+      </ul>
+      <Cli line="flotilla authority ls" />
     </Panel>
   );
 }

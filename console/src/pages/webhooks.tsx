@@ -8,7 +8,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { type SyntheticEvent, useMemo, useState } from "react";
 import { api, queries } from "../api.ts";
 import { deliveriesQuery, webhooksQuery } from "../data.ts";
-import { attempt, Confirm, Sheet } from "../ui/dialog.tsx";
+import { ActionMenu, attempt, Confirm, Sheet } from "../ui/dialog.tsx";
 import {
   Badge,
   Button,
@@ -24,6 +24,7 @@ import {
   Time,
 } from "../ui/parts.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
+import { ChangeWebhook, DeliveryDetails, ReplayEvents, RotateSecret } from "./webhook-forms.tsx";
 
 const again = (): Promise<void> => queries.invalidateQueries({ queryKey: ["webhooks"] });
 
@@ -148,10 +149,21 @@ export function WebhookPage() {
   const webhooks = useQuery(webhooksQuery);
   const deliveries = useQuery(deliveriesQuery(id));
   const [isRemoving, setIsRemoving] = useState(false);
+  const [shown, setShown] = useState<WebhookDelivery | null>(null);
+  const [asking, setAsking] = useState<"change" | "rotate" | "replay" | null>(null);
+  const [busy, setBusy] = useState<string | null>(null);
   const webhook = webhooks.data?.find((each) => each.id === id);
   const columns = useMemo<readonly Column<WebhookDelivery>[]>(
     () => [
-      { name: "Event", show: ({ type }) => <code>{type}</code>, by: ({ type }) => type },
+      {
+        name: "Event",
+        show: (delivery) => (
+          <button type="button" className="link" onClick={() => setShown(delivery)}>
+            <code>{delivery.type}</code>
+          </button>
+        ),
+        by: ({ type }) => type,
+      },
       { name: "State", show: ({ status }) => <Badge tone={TONES[status]}>{status}</Badge>, by: ({ status }) => status },
       { name: "Tries", show: ({ attempts }) => attempts, by: ({ attempts }) => attempts, isNumber: true },
       { name: "Answer", show: ({ lastStatus, lastError }) => lastError ?? lastStatus ?? "", isWide: true },
@@ -176,11 +188,15 @@ export function WebhookPage() {
   );
   if (webhook === undefined)
     return webhooks.isPending ? <Loading what="the webhook" /> : <Empty title="No such webhook">{id}</Empty>;
-  const act = (what: string, call: () => Promise<unknown>): Promise<boolean> =>
-    attempt(what, async () => {
+  const act = async (what: string, call: () => Promise<unknown>): Promise<void> => {
+    setBusy(what);
+    await attempt(what, async () => {
       await call();
       await again();
     });
+    setBusy(null);
+  };
+  const close = (): void => setAsking(null);
   return (
     <>
       <title>Webhook · Flotilla</title>
@@ -188,13 +204,24 @@ export function WebhookPage() {
         <Link to="/webhooks">All</Link> / {webhook.url}
       </nav>
       <PageHead title={webhook.url} badge={<State webhook={webhook} />}>
-        <Button onClick={() => void act("The test", () => api.testWebhook(id))}>Send a test</Button>
-        <Button onClick={() => void act("The change", () => api.updateWebhook(id, { enabled: !webhook.enabled }))}>
+        <Button isBusy={busy === "The test"} onClick={() => void act("The test", () => api.testWebhook(id))}>
+          Send a test
+        </Button>
+        <Button
+          isBusy={busy === "The change"}
+          onClick={() => void act("The change", () => api.updateWebhook(id, { enabled: !webhook.enabled }))}
+        >
           {webhook.enabled ? "Disable" : "Enable"}
         </Button>
-        <Button look="danger" onClick={() => setIsRemoving(true)}>
-          Delete
-        </Button>
+        <ActionMenu
+          label="More for the webhook"
+          entries={[
+            { name: "Change", run: () => setAsking("change") },
+            { name: "Make a new secret", run: () => setAsking("rotate") },
+            { name: "Send events again", run: () => setAsking("replay") },
+            { name: "Delete", isDanger: true, run: () => setIsRemoving(true) },
+          ]}
+        />
       </PageHead>
       {webhook.disabledReason !== null && <p className="note bad">{webhook.disabledReason}</p>}
       <Panel title="Deliveries">
@@ -213,6 +240,10 @@ export function WebhookPage() {
         />
         <Cli line={`flotilla webhook deliveries ${id}`} />
       </Panel>
+      {asking === "change" && <ChangeWebhook webhook={webhook} onClose={close} />}
+      {asking === "rotate" && <RotateSecret webhook={webhook} onClose={close} />}
+      {asking === "replay" && <ReplayEvents webhook={webhook} onClose={close} />}
+      {shown !== null && <DeliveryDetails delivery={shown} onClose={() => setShown(null)} />}
       <Confirm
         title={`Delete ${webhook.url}?`}
         verb="Delete"
