@@ -56,7 +56,7 @@ test("the line that joins a node is made once, and is of one use", async () => {
   opened.check();
 });
 
-test("a plan is made and changed, its prices are set, and a tenant gets it, a ceiling and credit", async () => {
+test("a plan is made and changed", async () => {
   await using opened = await openConsole(flotilla);
   const { page } = opened;
   await page.getByRole("link", { name: "Tenants and plans" }).click();
@@ -69,48 +69,8 @@ test("a plan is made and changed, its prices are set, and a tenant gets it, a ce
   await page.getByRole("button", { name: "Change" }).click();
   await page.getByLabel("When it is used, Flotilla").selectOption("stop");
   await page.getByRole("dialog").getByRole("button", { name: "Change" }).click();
-  await page.getByText("stops machines").waitFor();
-  await page.getByRole("button", { name: "Set prices" }).click();
-  await page.getByLabel("A CPU for an hour").fill("0.25");
-  await page.getByRole("button", { name: "Set them" }).click();
-  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await page.locator("dd", { hasText: "stops machines" }).waitFor();
   const plan = (await client.get("/v1/plans")).json.find(({ name }: { name: string }) => name === "small");
   assert.deepEqual([plan.budgetPolicy, plan.monthlyBudgetMicros], ["stop", 19_990_000]);
-  const rates = (await client.get(`/v1/plans/${plan.id}/rates`)).json as readonly { rateCpuHourMicros: number }[];
-  assert.ok(rates.some(({ rateCpuHourMicros }) => rateCpuHourMicros === 250_000));
-  await page.getByRole("link", { name: "Tenants and plans" }).first().click();
-  await page.getByRole("button", { name: "Create tenant" }).click();
-  await page.getByLabel("Its name").fill("acme");
-  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
-  await page.getByRole("link", { name: "acme" }).click();
-  await page.getByRole("button", { name: "Change" }).click();
-  await page.getByLabel("Plan").selectOption("small");
-  await page.getByLabel("CPUs of one machine").fill("2");
-  await page.getByRole("dialog").getByRole("button", { name: "Change" }).click();
-  await page.getByRole("link", { name: "small" }).waitFor();
-  await page.getByRole("button", { name: "Credit" }).click();
-  await page.getByLabel("Amount").fill("5");
-  await page.getByLabel("Note").fill("for trying");
-  await page.getByRole("dialog").getByRole("button", { name: "Credit" }).click();
-  await page.getByText("for trying").waitFor();
-  const tenant = (await client.get("/v1/tenants")).json.find(({ name }: { name: string }) => name === "acme");
-  assert.deepEqual([tenant.planId, tenant.maxCpus], [plan.id, 2]);
-  opened.check();
-});
-
-test("an invoice says which machine its lines come from, and the intervals of each", async () => {
-  const made = await client.post("/v1/machines", { name: "used", source: { type: "image", reference: "alpine" } });
-  await flotilla.start(made.json.id);
-  const month = new Date().toISOString().slice(0, 7);
-  await until(async () => ((await client.get(`/v1/invoices/${month}`)).json?.lines ?? []).length > 0, {
-    what: "the draft to have a line",
-  });
-  await using opened = await openConsole(flotilla);
-  const { page } = opened;
-  await opened.open(`usage/${month}`);
-  await page.getByRole("heading", { name: "What it comes from" }).waitFor();
-  await page.getByRole("link", { name: "used" }).waitFor();
-  await page.getByRole("button", { name: /^What Memory of/ }).click();
-  await page.getByRole("dialog").getByRole("link").first().waitFor();
   opened.check();
 });

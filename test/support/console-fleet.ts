@@ -83,22 +83,10 @@ export const pagesOfOwner = ({ invoices }: Fleet): readonly string[] => [
 export function pagesOf(fleet: Fleet): readonly string[] {
   const machine = (name: string): string => `machines/${fleet.machines.get(name)}`;
   return [
-    ...[
-      "",
-      "machines",
-      "machines?q=team%3Dcore",
-      "machines/create",
-      "apps",
-      "apps/deploy",
-      "images",
-      "packages",
-      "pools",
-    ],
+    ...["", "machines", "machines?q=team%3Dcore", "machines/create", "apps", "apps/deploy", "images", "pools"],
     ...["nodes", "nodes/node-0", "operations", "events", "webhooks", "usage", "keys", "tenants", "audit", "settings"],
     ...fleet.webhooks.map((id) => `webhooks/${id}`),
-    ...["", "/terminal", "/logs", "/files", "/timeline", "/usage", "/branches", "/placement"].map(
-      (tab) => machine("notebook") + tab,
-    ),
+    ...["", "/terminal", "/logs", "/files", "/timeline", "/usage"].map((tab) => machine("notebook") + tab),
     machine("web-1") + "/logs",
     ...["web-1", "paused-work", "does-not-boot", "waits-for-its-image"].map(machine),
     ...(fleet.machines.has("hostile")
