@@ -63,6 +63,7 @@ function makeCheckout(t: TestContext) {
   for (const path of made) mkdirSync(path, { recursive: true });
   cpSync(join(ROOT, "scripts"), join(root, "scripts"), { recursive: true });
   symlinkSync(join(ROOT, "guest"), join(root, "guest"));
+  symlinkSync(join(ROOT, "gateway"), join(root, "gateway"));
   writeFileSync(join(root, "package.json"), '{"scripts":{"start":"exec sh scripts/start"}}');
   writeFileSync(join(root, "package-lock.json"), PACKAGE_LOCK);
   // Its console has no sources, so its key is that of the libraries' versions.
