@@ -57,7 +57,7 @@ test("a checkpoint is kept, a machine is made from it, and it is deleted", async
   await page.getByRole("button", { name: "Keep one" }).click();
   await page.getByLabel("Its name").fill("then");
   await page.getByRole("button", { name: "Keep", exact: true }).click();
-  await page.getByRole("button", { name: "Make a machine from then" }).click();
+  await page.getByRole("button", { name: "Restore then" }).click();
   await page.getByLabel("Stopped, with the disk alone").check();
   await page.getByLabel("Name").fill("as-then");
   await page.getByRole("dialog").getByRole("button", { name: "Restore" }).click();

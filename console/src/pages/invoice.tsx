@@ -55,7 +55,7 @@ const columns = (open: (line: InvoiceLine) => void): readonly Column<InvoiceLine
   {
     name: "From",
     show: (line) => (
-      <Button onClick={() => open(line)} aria-label={`What ${METERS[line.meter]} of ${line.month} comes from`}>
+      <Button onClick={() => open(line)} aria-label={`Intervals of ${METERS[line.meter]} of ${line.month}`}>
         Intervals
       </Button>
     ),

@@ -148,7 +148,7 @@ function Checkpoints({ machine, ask }: PartProps) {
               <Badge tone={each.status === "failed" ? "bad" : "busy"}>{each.status}</Badge>
             )}
             {mayChange && each.status === "available" && (
-              <Button onClick={() => setRestored(each)} aria-label={`Make a machine from ${each.name ?? each.id}`}>
+              <Button onClick={() => setRestored(each)} aria-label={`Restore ${each.name ?? each.id}`}>
                 Restore
               </Button>
             )}
