@@ -14,6 +14,7 @@ import { appRequests } from "./app-requests.ts";
 import { appRoutes } from "./app-routes.ts";
 import { branchBatch, branches } from "./branches.ts";
 import { burst } from "./burst.ts";
+import { consoleLogs } from "./console-logs.ts";
 import { controlPlane } from "./control-plane.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
@@ -53,6 +54,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "move-written": { run: (n) => movePause(n, { writtenGb: 10 }), samplesDefault: 1, samplesMax: 10 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },
+  "console-logs": { run: consoleLogs, samplesDefault: 10, samplesMax: 100 },
   branches: { run: branches, samplesDefault: 20, samplesMax: 200 },
   "branch-16": { run: (n) => branchBatch(16, n, 2_000), samplesDefault: 5, samplesMax: 20 },
   "branch-48": { run: (n) => branchBatch(48, n, 8_000), samplesDefault: 3, samplesMax: 20 },

@@ -72,6 +72,10 @@ export function instant(text: string): string {
   return new Date(text).toISOString();
 }
 
+/** A time before now in seconds, such as `10m`, or what `instant` reads. */
+export const since = (text: string): number | string =>
+  /^\d{1,12}\s*[a-z]*$/i.test(text) ? seconds(text) : instant(text);
+
 /** Collects `name=value` pairs; a value may contain `=` and may be empty. */
 export function pair(text: string, before: Readonly<Record<string, string>> = {}): Readonly<Record<string, string>> {
   const at = text.indexOf("=");

@@ -16,9 +16,18 @@ export interface LogsOptions {
   readonly follow?: boolean;
   readonly tail?: number;
   readonly timestamps?: boolean;
+  /** Seconds before now, or an instant. */
+  readonly since?: number | string;
+  readonly search?: string;
 }
 
-type LogQuery = { readonly format: "json"; readonly follow: boolean; readonly tail?: number };
+interface LogQuery {
+  readonly format: "json";
+  readonly follow: boolean;
+  readonly tail?: number;
+  readonly from?: string;
+  readonly search?: string;
+}
 
 /** The most lines that one request may have. */
 const TAIL_MAX = 10_000;
@@ -31,9 +40,11 @@ export async function printLog(
   options: LogsOptions,
   ask: (query: LogQuery) => Promise<Response>,
 ): Promise<void> {
-  const { follow = false } = options;
+  const { follow = false, since, search } = options;
+  const from = typeof since === "number" ? new Date(call.world.clock.now() - since * 1000).toISOString() : since;
+  const part = { ...(from === undefined ? {} : { from }), ...(search === undefined ? {} : { search }) };
   const open = (tail: number | undefined): Promise<Response> =>
-    ask({ format: "json", follow, ...(tail === undefined ? {} : { tail }) });
+    ask({ format: "json", follow, ...part, ...(tail === undefined ? {} : { tail }) });
   const shown = new Shown();
   let answer = await open(options.tail);
   for (;;) {

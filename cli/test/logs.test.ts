@@ -42,6 +42,10 @@ test("workload lines go to standard output, Flotilla's own do not; with --json e
     records.map((record) => JSON.parse(record).message),
     ["one", "two", "the workload ended with exit code 3"],
   );
+  assert.equal((await cli("--search", "TW")).output.toString(), "two\n");
+  assert.equal((await cli("--since", "1h")).output.toString(), "one\ntwo\n");
+  assert.equal((await cli("--since", "2200-01-01")).output.toString(), "");
+  assert.equal((await cli("--since", "yesterday")).code, 2);
   const refused = await cli("--tail", "10001");
   assert.equal(refused.code, 1);
   assert.match(refused.errors, /at most 10000/);

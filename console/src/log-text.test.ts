@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { overwritten, piecesOf, SHOWN_MAX } from "./log-text.ts";
+import { marked, overwritten, piecesOf, SHOWN_MAX } from "./log-text.ts";
 
 const ESC = "\u001b";
 
@@ -35,4 +35,26 @@ test("hostile text stays text, and long lines are cut until they are asked for",
   const long = "x".repeat(1_000_000);
   assert.equal(piecesOf(long)[0]?.text.length, SHOWN_MAX);
   assert.equal(piecesOf(long, true)[0]?.text.length, 1_000_000);
+});
+
+test("what is searched for is marked, also across colours, and its letters are those of the line", () => {
+  const pieces = piecesOf(`an Err${ESC}[31mor or error${ESC}[0m`);
+  assert.deepEqual(marked(pieces, "error"), [
+    { text: "an ", look: "" },
+    { text: "Err", look: "", isHit: true },
+    { text: "or", look: "ansi-1", isHit: true },
+    { text: " or ", look: "ansi-1" },
+    { text: "error", look: "ansi-1", isHit: true },
+  ]);
+  assert.deepEqual(
+    marked(piecesOf("aaaa"), "aa").map(({ text }) => text),
+    ["aa", "aa"],
+  );
+  assert.equal(marked(pieces, "nothing"), pieces);
+  assert.equal(marked(pieces, ""), pieces);
+});
+
+test("no character turns the direction of a line, breaks it or hides in it", () => {
+  for (const code of [0x00, 0x08, 0x85, 0x9b, 0x2028, 0x2029, 0x202e, 0x2066])
+    assert.deepEqual(piecesOf(`a${String.fromCodePoint(code)}b`), [{ text: "a\ufffdb", look: "" }], code.toString(16));
 });

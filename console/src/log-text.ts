@@ -1,8 +1,8 @@
 /**
  * Lines of a log as they would look on a terminal: colours, and what a carriage return overwrites. Pure.
  *
- * Always: no character of a line becomes markup; a line is cut at SHOWN_MAX characters until it is asked for
- * whole.
+ * Always: no character of a line becomes markup, breaks the line or turns the direction of others; a line is
+ * cut at SHOWN_MAX characters until it is asked for whole.
  */
 
 /** A part of a line that looks the same. */
@@ -10,6 +10,8 @@ export interface Piece {
   readonly text: string;
   /** Names of classes, such as `ansi-1 bold`. */
   readonly look: string;
+  /** A text that was searched for. */
+  readonly isHit?: true;
 }
 
 export const SHOWN_MAX = 4_000;
@@ -17,7 +19,7 @@ export const SHOWN_MAX = 4_000;
 // oxlint-disable-next-line no-control-regex -- the pattern is for control characters
 const SEQUENCE = /\u001b\[([0-9;:]*)([@-~])|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[@-Z\\-_]/g;
 // oxlint-disable-next-line no-control-regex -- the pattern is for control characters
-const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
 /** What is left of a line after its carriage returns: each later part overwrites the beginning. */
 export function overwritten(line: string): string {
@@ -48,6 +50,34 @@ export function piecesOf(line: string, isWhole = false): readonly Piece[] {
   }
   add(text.length);
   return pieces;
+}
+
+/** The pieces with each occurrence of a text, which is in lower case, as separate pieces. */
+export function marked(pieces: readonly Piece[], wanted: string): readonly Piece[] {
+  if (wanted === "") return pieces;
+  const whole = pieces.map(({ text }) => text).join("");
+  const lower = whole.toLowerCase();
+  // Some letters have another length in lower case; then places would be wrong.
+  if (lower.length !== whole.length || !lower.includes(wanted)) return pieces;
+  const result: Piece[] = [];
+  let start = 0;
+  let hit = lower.indexOf(wanted);
+  for (const { text, look } of pieces) {
+    const end = start + text.length;
+    let at = start;
+    while (at < end) {
+      const hitEnd = hit + wanted.length;
+      if (hit >= 0 && hitEnd <= at) hit = lower.indexOf(wanted, hitEnd);
+      else {
+        const isHit = hit >= 0 && hit <= at;
+        const until = Math.min(end, isHit ? hitEnd : hit < 0 ? end : hit);
+        result.push({ text: whole.slice(at, until), look, ...(isHit ? { isHit } : {}) });
+        at = until;
+      }
+    }
+    start = end;
+  }
+  return result;
 }
 
 interface Look {

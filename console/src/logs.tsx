@@ -1,58 +1,118 @@
 /**
- * The view of a log: a list of any length, of which only the lines that are seen are in the page.
+ * The view of a log, of a machine or an app: search, jumps, and the lines.
  *
- * Always: it follows while its end is seen; scrolling back stops that, and a button resumes it.
+ * Always: the address of the page has the place (`at`: a line's cursor, or an instant) and the search, so a
+ * link shows the same lines to others.
  */
-import { useVirtualizer } from "@tanstack/react-virtual";
-import { useDeferredValue, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
-import { LogFollower, type LogLine } from "./log-follow.ts";
-import { piecesOf, SHOWN_MAX } from "./log-text.ts";
-import { renderBytes } from "./format.ts";
-import { Button, ErrorNote } from "./ui/parts.tsx";
+import { useNavigate } from "@tanstack/react-router";
+import { type KeyboardEvent, useDeferredValue, useEffect, useState, useSyncExternalStore } from "react";
+import { LogLines } from "./log-lines.tsx";
+import { type LogPlace, LogReader, type LogView, type ReadLog } from "./log-reader.ts";
+import type { LogLine } from "./log-window.ts";
+import { useParameter } from "./route.ts";
+import { Button, CopyButton, ErrorNote, Icon, Select } from "./ui/parts.tsx";
+import "./styles/logs.css";
 
-const LINE_PIXELS = 20;
-const NEAR_END_PIXELS = 24;
+/** The longest text that the server searches for. */
+const SEARCH_MAX = 200;
 
 interface LogProps {
-  /** The start of the name of a downloaded file. */
-  readonly name: string;
-  readonly read: ConstructorParameters<typeof LogFollower>[0];
+  readonly read: ReadLog;
+  /** The path of the log in the API, for a download of all. */
+  readonly path: string;
   readonly empty: string;
+  /** What one may jump to, newest first: deploys of an app. */
+  readonly jumps?: readonly { readonly text: string; readonly at: string }[];
 }
 
-export function LogPane({ name, read, empty }: LogProps) {
-  const [follower] = useState(() => new LogFollower(read));
-  useEffect(() => follower.start(), [follower]);
-  const { lines, dropped, state, error } = useSyncExternalStore(follower.subscribe, follower.view);
-  const [find, setFind] = useState("");
+const isInstant = (at: string): boolean => /^\d{4}-\d\d-\d\dT/.test(at);
+const placeOf = (at: string): LogPlace | null => (at === "" ? null : isInstant(at) ? { time: at } : { cursor: at });
+
+export function LogPane(props: LogProps) {
+  const [isFiltered, setIsFiltered] = useState(false);
+  const search = useParameter("search");
+  const filter = isFiltered ? search : "";
+  return <FilteredLog key={filter} {...props} filter={filter} isFiltered={isFiltered} setIsFiltered={setIsFiltered} />;
+}
+
+interface FilteredProps extends LogProps {
+  readonly filter: string;
+  readonly isFiltered: boolean;
+  readonly setIsFiltered: (is: boolean) => void;
+}
+
+function FilteredLog({ read, path, empty, jumps = [], filter, isFiltered, setIsFiltered }: FilteredProps) {
+  const at = useParameter("at");
+  const search = useParameter("search");
+  const address = useAddress();
+  const [reader] = useState(() => new LogReader(read, filter));
+  const [first] = useState(() => placeOf(at));
+  useEffect(() => reader.start(first), [reader, first]);
+  const view = useSyncExternalStore(reader.subscribe, reader.view);
   const [isWrapped, setIsWrapped] = useState(false);
   const [hasTimes, setHasTimes] = useState(false);
-  const wanted = useDeferredValue(find.trim().toLowerCase());
-  const count = lines.length;
-  const shown = useMemo(
-    () => (wanted === "" ? lines : lines.filter(({ text }) => text.toLowerCase().includes(wanted))),
-    // The array grows in place: its length says that it did.
-    [lines, count, dropped, wanted],
-  );
-  const download = (): void => {
-    const text = lines.map((line) => `${line.at} ${line.text}\n`);
-    const url = URL.createObjectURL(new Blob(text, { type: "text/plain" }));
-    const link = document.createElement("a");
-    link.href = url;
-    link.download = `${name}.log`;
-    link.click();
-    URL.revokeObjectURL(url);
+  const [found, setFound] = useState("");
+  const wanted = useDeferredValue(search.trim().toLowerCase());
+  const choose = (line: LogLine | null): void =>
+    address({ at: line === null || line.cursor === "" ? "" : line.cursor });
+  const goTo = (time: string): void => {
+    address({ at: time });
+    void reader.goTo({ time });
+  };
+  const find = async (direction: "down" | "up"): Promise<void> => {
+    if (wanted === "") return;
+    setFound("Searching");
+    const from = view.lines.find(({ cursor }) => cursor === at) ?? null;
+    const line = await reader.find(wanted, from, direction);
+    if (line === null) setFound(direction === "down" ? "None further down" : "None further up");
+    else {
+      setFound("");
+      choose(line);
+      reader.see(line);
+    }
   };
   return (
     <div className="log">
       <div className="filters">
-        <input
-          type="search"
-          aria-label="Find in the log"
-          placeholder="Find in the log"
-          value={find}
-          onChange={(event) => setFind(event.target.value)}
+        <Search
+          search={search}
+          setSearch={(text) => {
+            setFound("");
+            address({ search: text });
+          }}
+          find={(direction) => void find(direction)}
         />
+        <label className="check">
+          <input type="checkbox" checked={isFiltered} onChange={(event) => setIsFiltered(event.target.checked)} />
+          Only matches
+        </label>
+        <span className="grow" />
+        <JumpToTime goTo={goTo} />
+        {jumps.length > 0 && (
+          <Select
+            isInline
+            label="Jump to deploy"
+            value=""
+            options={[["", "Jump to deploy"], ...jumps.map(({ text, at: time }) => [time, text] as const)]}
+            onChange={(time) => time !== "" && goTo(time)}
+          />
+        )}
+        <a className="button plain" href={`${path}?format=plain&from=1970-01-01T00:00:00Z`} download>
+          <Icon name="download" />
+          Download all
+        </a>
+      </div>
+      <div className="log-status" role="status">
+        <span className={`log-state ${view.state}`}>{STATES[view.state]}</span>
+        {found !== "" && <span>{found}</span>}
+        {view.isTargetGone && <span>The line of this link was removed; this is what is kept nearest to it.</span>}
+        {at !== "" && !isInstant(at) && (
+          <span className="log-chosen">
+            One line is chosen
+            <CopyButton text={location.href} what="the link to this line" />
+          </span>
+        )}
+        <span className="grow" />
         <label className="check">
           <input type="checkbox" checked={isWrapped} onChange={(event) => setIsWrapped(event.target.checked)} />
           Wrap
@@ -61,116 +121,92 @@ export function LogPane({ name, read, empty }: LogProps) {
           <input type="checkbox" checked={hasTimes} onChange={(event) => setHasTimes(event.target.checked)} />
           Times
         </label>
-        <span className="dim grow" role="status">
-          {wanted === ""
-            ? `${(count + dropped).toLocaleString("en")} lines`
-            : `${shown.length.toLocaleString("en")} of ${count.toLocaleString("en")} lines`}
-          {state === "waiting" && " · waiting for the connection"}
-        </span>
-        <Button icon="download" onClick={download} disabled={count === 0}>
-          Download
-        </Button>
       </div>
-      <ErrorNote error={error} />
-      <Lines
-        lines={shown}
-        count={shown.length}
+      <ErrorNote error={view.error} />
+      <LogLines
+        reader={reader}
+        view={view}
         isWrapped={isWrapped}
         hasTimes={hasTimes}
         wanted={wanted}
-        empty={state === "reading" ? "Reading the log" : empty}
+        chosen={at}
+        choose={choose}
+        empty={filter === "" ? empty : "No line has this text."}
       />
     </div>
   );
 }
 
-interface LinesProps {
-  readonly lines: readonly LogLine[];
-  readonly count: number;
-  readonly isWrapped: boolean;
-  readonly hasTimes: boolean;
-  readonly wanted: string;
-  readonly empty: string;
+const STATES: Readonly<Record<LogView["state"], string>> = {
+  reading: "Reading",
+  following: "Following",
+  waiting: "Waiting for the connection",
+  paused: "Paused: new lines are not shown",
+};
+
+/** Changes what the address says, without another entry in the history. */
+function useAddress(): (change: { readonly at?: string; readonly search?: string }) => void {
+  const navigate = useNavigate();
+  return (change) => {
+    const search = (old: object): object =>
+      Object.fromEntries(Object.entries({ ...old, ...change }).filter(([, value]) => value !== ""));
+    void navigate({ to: ".", search, replace: true, resetScroll: false });
+  };
 }
 
-function Lines({ lines, count, isWrapped, hasTimes, wanted, empty }: LinesProps) {
-  const scroller = useRef<HTMLDivElement>(null);
-  const [isAtEnd, setIsAtEnd] = useState(true);
-  const virtual = useVirtualizer({
-    count,
-    getScrollElement: () => scroller.current,
-    estimateSize: () => LINE_PIXELS,
-    overscan: 20,
-  });
-  useEffect(() => {
-    if (isAtEnd && count > 0) virtual.scrollToIndex(count - 1, { align: "end" });
-  }, [count, isAtEnd, isWrapped, virtual]);
-  const onScroll = (): void => {
-    const element = scroller.current;
-    if (element === null) return;
-    setIsAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PIXELS);
+interface SearchProps {
+  readonly search: string;
+  readonly setSearch: (text: string) => void;
+  readonly find: (direction: "down" | "up") => void;
+}
+
+function Search({ search, setSearch, find }: SearchProps) {
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    find(event.shiftKey ? "down" : "up");
   };
   return (
-    <div className="log-frame">
-      <div
-        className={isWrapped ? "log-lines wrapped" : "log-lines"}
-        ref={scroller}
-        onScroll={onScroll}
-        tabIndex={0}
-        role="log"
-        aria-label="Log"
-        aria-live="off"
-      >
-        {count === 0 && <p className="dim none">{wanted === "" ? empty : "No line has this text."}</p>}
-        <div style={{ height: virtual.getTotalSize() }}>
-          {virtual.getVirtualItems().map((item) => {
-            const line = lines[item.index];
-            return (
-              line && (
-                <div
-                  key={line.number}
-                  className={line.source === "node" ? "log-line of-node" : "log-line"}
-                  data-index={item.index}
-                  ref={isWrapped ? virtual.measureElement : null}
-                  style={{ transform: `translateY(${item.start}px)` }}
-                >
-                  {hasTimes && <time dateTime={line.at}>{line.at.slice(11, 23)} </time>}
-                  {line.instanceId !== null && <span className="dim">{line.instanceId.slice(-6)} </span>}
-                  <LineText text={line.text} />
-                </div>
-              )
-            );
-          })}
-        </div>
-      </div>
-      {!isAtEnd && (
-        <Button look="main" onClick={() => setIsAtEnd(true)}>
-          Follow
-        </Button>
-      )}
-    </div>
+    <span className="log-search">
+      <input
+        type="search"
+        aria-label="Find in the log"
+        placeholder="Find in the log"
+        title="Enter: the one before. Shift and Enter: the next one."
+        maxLength={SEARCH_MAX}
+        value={search}
+        onChange={(event) => setSearch(event.target.value)}
+        onKeyDown={onKeyDown}
+      />
+      <Button aria-label="Find the one before" disabled={search.trim() === ""} onClick={() => find("up")}>
+        ↑
+      </Button>
+      <Button aria-label="Find the next one" disabled={search.trim() === ""} onClick={() => find("down")}>
+        ↓
+      </Button>
+    </span>
   );
 }
 
-function LineText({ text }: { readonly text: string }) {
-  const [isWhole, setIsWhole] = useState(false);
-  const pieces = useMemo(() => piecesOf(text, isWhole), [text, isWhole]);
+function JumpToTime({ goTo }: { readonly goTo: (time: string) => void }) {
+  const [time, setTime] = useState("");
+  const jump = (): void => {
+    const instant = new Date(time);
+    if (!Number.isNaN(instant.getTime())) goTo(instant.toISOString());
+  };
   return (
-    <>
-      {pieces.map((piece, index) =>
-        piece.look === "" ? (
-          piece.text
-        ) : (
-          <span key={index} className={piece.look}>
-            {piece.text}
-          </span>
-        ),
-      )}
-      {!isWhole && text.length > SHOWN_MAX && (
-        <button type="button" className="label" onClick={() => setIsWhole(true)}>
-          all {renderBytes(text.length)}
-        </button>
-      )}
-    </>
+    <span className="log-search">
+      <input
+        type="datetime-local"
+        step="1"
+        aria-label="Time to jump to"
+        value={time}
+        onChange={(event) => setTime(event.target.value)}
+        onKeyDown={(event) => event.key === "Enter" && jump()}
+      />
+      <Button disabled={time === ""} onClick={jump}>
+        Jump
+      </Button>
+    </span>
   );
 }

@@ -64,6 +64,20 @@ function page(load: () => Promise<object>, name: string): RouteComponent {
   return lazyRouteComponent(load as () => Promise<Record<string, RouteComponent>>, name);
 }
 
+interface LogSearch {
+  at?: string;
+  search?: string;
+}
+
+/** The place in a log, and the text that is searched for. */
+function logSearch(search: Record<string, unknown>): LogSearch {
+  // A number is a text here.
+  const [at, wanted] = [search["at"], search["search"]].map((value) =>
+    text(typeof value === "number" ? `${value}` : value),
+  );
+  return { ...(at === undefined ? {} : { at }), ...(wanted === undefined ? {} : { search: wanted }) };
+}
+
 const under = { getParentRoute: () => root } as const;
 const routes = root.addChildren([
   createRoute({
@@ -96,9 +110,9 @@ const routes = root.addChildren([
   createRoute({
     ...under,
     path: "/machines/$id/{-$tab}",
-    validateSearch: (search: Record<string, unknown>): { path?: string } => {
+    validateSearch: (search: Record<string, unknown>): { path?: string } & LogSearch => {
       const path = text(search["path"]);
-      return path === undefined ? {} : { path };
+      return { ...logSearch(search), ...(path === undefined ? {} : { path }) };
     },
     component: page(() => import("./pages/machine.tsx"), "MachinePage"),
   }),
@@ -115,6 +129,7 @@ const routes = root.addChildren([
   createRoute({
     ...under,
     path: "/apps/$name/{-$tab}",
+    validateSearch: logSearch,
     component: page(() => import("./pages/app.tsx"), "AppPage"),
   }),
   createRoute({

@@ -22,6 +22,7 @@ import {
   STOP_GRACE_SECONDS_DEFAULT,
   STOP_GRACE_SECONDS_MAX,
 } from "./limits.ts";
+import { LOG_PARTS, LogsQuery } from "./logs.ts";
 import { ShareInfo } from "./machines.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
 
@@ -325,12 +326,11 @@ export const appEndpoints = {
     aliases: ["/v1/groups/{name}/logs"],
     family: "apps",
     summary: "Stream the instances' log lines",
+    description:
+      "The lines of all instances in the order of their times; with `format=json` records with `instanceId`. " +
+      LOG_PARTS,
     access: "anyKey",
-    query: Type.Object({
-      follow: Type.Optional(Type.Boolean()),
-      tail: Type.Optional(Type.Integer({ minimum: 0 })),
-      format: Type.Optional(oneOf(["text", "json"])),
-    }),
+    query: LogsQuery,
     answers: { 200: stream("text/event-stream", "`data: [<instanceId>] <line>`") },
     errors: ["invalid_body", "invalid_request", "not_found", "unavailable"],
   }),

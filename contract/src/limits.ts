@@ -128,6 +128,8 @@ export const VOLUMES_MAX = 1000;
 /** The most lines of a log in one request, and the default. */
 export const LOG_TAIL_MAX = 10_000;
 export const LOG_TAIL_DEFAULT = 100;
+/** The longest text to search a log for: a line is 16 KiB, and a query must fit into a request's head. */
+export const LOG_SEARCH_CHARACTERS_MAX = 200;
 
 /**
  * The share of a host's memory that stays free for the node itself, and for running machines to grow into.

@@ -19,6 +19,7 @@ import {
   MEMORY_MB_MIN,
   PORTS_PER_MACHINE_MAX,
 } from "./limits.ts";
+import { LOG_PARTS, LogsQuery } from "./logs.ts";
 import { LABEL_NAME, MACHINE_NAME, NODE_LABEL_NAME } from "./patterns.ts";
 import {
   int64,
@@ -450,15 +451,10 @@ export const machineEndpoints = {
       "The last lines that the image's command, or the machine's own, has written to stdout and stderr, also while the " +
       "machine is stopped; the last 8 to 16 MiB are kept. With `follow`, new lines are sent as well, across " +
       "stops and starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins " +
-      "with `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.",
+      "with `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`. " +
+      LOG_PARTS,
     access: ["machine:read"],
-    query: Type.Object({
-      follow: Type.Optional(Type.Boolean()),
-      tail: Type.Optional(
-        Type.Integer({ minimum: 0, description: "number of last lines to begin with: default 100, at most 10,000" }),
-      ),
-      format: Type.Optional(oneOf(["text", "json"])),
-    }),
+    query: LogsQuery,
     answers: { 200: stream("text/event-stream", "one `data: <line>` for each line; an empty line means nothing") },
     errors: ["not_found", "invalid_request", "unavailable"],
     isExtra: true,

@@ -23,6 +23,7 @@ import * as files from "./files.ts";
 import * as hooks from "./hooks.ts";
 import * as images from "./images.ts";
 import * as loops from "./loops.ts";
+import * as logs from "./logs.ts";
 import * as machines from "./machines.ts";
 import * as nodes from "./nodes.ts";
 import * as operations from "./operations.ts";
@@ -57,6 +58,7 @@ const MODULES: readonly Module[] = [
   hooks,
   images,
   loops,
+  logs,
   machines,
   nodes,
   operations,

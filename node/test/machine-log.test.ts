@@ -71,7 +71,7 @@ test("reading to an end terminates, however fast the log grows", async () => {
     lines.map(({ text }) => text),
     ["5", "6", "7", "8", "9"],
   );
-  assert.deepEqual(await log.read(next, end), { lines: [], next });
+  assert.deepEqual(await log.read(next, end), { lines: [], starts: [], next, isCut: false });
   // The file with that end may have been removed.
   for (let first = 20; first < 2_600; first += 100) await log.append(numbered(first, 100, "x".repeat(10_000)));
   assert.deepEqual((await log.read(next, end)).lines, []);
@@ -129,4 +129,61 @@ test("the stored offset of a boot's output is known, and whether its workload ha
   assert.deepEqual(await log.progressOf(BOOT), { offset: 10, hasEnded: true });
   await log.append(logLine(1, BOOT, 12, "after", "a child"));
   assert.deepEqual(await new MachineLog(join(directory.path, "logs")).progressOf(BOOT), { offset: 12, hasEnded: true });
+});
+
+const line = (at: number, text: string): string => logLine(at, BOOT, 1, "output", text);
+
+test("a time is found in either file, between lines, before the first and after the last", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  assert.deepEqual(await log.seek(5), { file: 0, byte: 0 });
+  const filler = "x".repeat(3_000);
+  const count = 4_000;
+  // Two lines at every tenth millisecond, in two files.
+  for (let first = 0; first < count; first += 200) {
+    const lines = Array.from({ length: 200 }, (_, at) =>
+      line(1_000 + 10 * Math.floor((first + at) / 2), `${first + at} ${filler}`),
+    );
+    await log.append(lines.join(""));
+  }
+  assert.equal((await readdir(join(directory.path, "logs"))).length, 2);
+  const first = async (at: number): Promise<string | undefined> => (await textsFrom(log, await log.seek(at)))[0];
+  for (const at of [0, 2, 500, 2_600, 2_602, 3_998]) {
+    const time = 1_000 + 10 * Math.floor(at / 2);
+    assert.equal(await first(time), `${at} ${filler}`, `${at}`);
+    assert.equal(await first(time - 3), `${at} ${filler}`, `before ${at}`);
+  }
+  assert.equal(await first(0), `0 ${filler}`);
+  assert.equal(await first(1_000 + 10 * count), undefined);
+  const longAgo = await log.start();
+  assert.deepEqual(longAgo, { position: { file: 1, byte: 0 }, isTrimmed: false });
+});
+
+test("a position inside a line is moved to the next line, and one of no file stays", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  await log.append(line(1, "one") + line(2, "two"));
+  const { starts } = await log.read({ file: 1, byte: 0 });
+  const [, second = 0] = starts;
+  for (let byte = 1; byte <= second; byte++) assert.equal((await log.wholeLine({ file: 1, byte })).byte, second);
+  const end = await log.end();
+  assert.deepEqual(await log.wholeLine({ file: 1, byte: end.byte - 1 }), {
+    file: 1,
+    byte: end.byte - 1 < second ? second : end.byte - 1,
+  });
+  assert.deepEqual(await log.wholeLine({ file: 1, byte: 1e9 }), end);
+  assert.deepEqual(await log.wholeLine({ file: 7, byte: 3 }), { file: 7, byte: 3 });
+});
+
+test("a reader whose lines were removed is notified, and one that begins with the log is not", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  await log.append(line(1, "first"));
+  assert.equal((await log.read({ file: 0, byte: 0 })).isCut, false);
+  const filler = "x".repeat(10_000);
+  for (let first = 0; first < 4_000; first += 100) await log.append(numbered(first, 100, filler));
+  assert.equal((await log.read({ file: 1, byte: 0 })).isCut, true);
+  const { position, isTrimmed } = await log.start();
+  assert.deepEqual([position.byte, isTrimmed], [0, true]);
+  assert.equal((await log.read(position)).isCut, false);
 });

@@ -742,7 +742,14 @@ class Methods:
         *,
         follow: Optional[bool] = None,
         tail: Optional[int] = None,
-        format: Optional[Literal["text", "json"]] = None,
+        format: Optional[Literal["text", "json", "plain"]] = None,
+        from_: Optional[str] = None,
+        to: Optional[str] = None,
+        after: Optional[str] = None,
+        before: Optional[str] = None,
+        limit: Optional[int] = None,
+        search: Optional[str] = None,
+        cursors: Optional[bool] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
     ) -> ByteStream:
@@ -752,14 +759,21 @@ class Methods:
         stderr, also while the machine is stopped; the last 8 to 16 MiB are kept. With `follow`, new
         lines are sent as well, across stops and starts, until the machine is deleted. A line of the
         node's own, such as how the workload ended, begins with `flotilla: `. With `format=json` a
-        line is a record: `timestamp`, `level`, `message`, `source`.
+        line is a record: `timestamp`, `level`, `message`, `source`. `from`, `to`, `after` and
+        `before` choose a part of the log, `search` its lines with a text, and `format=plain` is a
+        file of lines with their times. With `cursors` each record has a `cursor`, which is a place
+        before it for `after` and `before`. Then records of a `cursor` alone come first, last and at
+        times between: `edge` says whether it is the `start` of the log, where earlier lines were
+        removed (`trimmed`), or its present `end`; `isCut`, that lines before it were removed which
+        the request asked for. Such a reader continues after the last cursor without losing or
+        repeating a line.
 
         `GET /v1/machines/{id}/logs`. Needs scope machine:read.
         """
         call = Call(
             "GET",
             f"/v1/machines/{segment(id)}/logs",
-            query={"follow": follow, "tail": tail, "format": format},
+            query={"follow": follow, "tail": tail, "format": format, "from": from_, "to": to, "after": after, "before": before, "limit": limit, "search": search, "cursors": cursors},
         )
         return self._stream(call, Options(timeout, headers))
 
@@ -2193,18 +2207,34 @@ class Methods:
         *,
         follow: Optional[bool] = None,
         tail: Optional[int] = None,
-        format: Optional[Literal["text", "json"]] = None,
+        format: Optional[Literal["text", "json", "plain"]] = None,
+        from_: Optional[str] = None,
+        to: Optional[str] = None,
+        after: Optional[str] = None,
+        before: Optional[str] = None,
+        limit: Optional[int] = None,
+        search: Optional[str] = None,
+        cursors: Optional[bool] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
     ) -> ByteStream:
         """Stream the instances' log lines.
+
+        The lines of all instances in the order of their times; with `format=json` records with
+        `instanceId`. `from`, `to`, `after` and `before` choose a part of the log, `search` its
+        lines with a text, and `format=plain` is a file of lines with their times. With `cursors`
+        each record has a `cursor`, which is a place before it for `after` and `before`. Then
+        records of a `cursor` alone come first, last and at times between: `edge` says whether it is
+        the `start` of the log, where earlier lines were removed (`trimmed`), or its present `end`;
+        `isCut`, that lines before it were removed which the request asked for. Such a reader
+        continues after the last cursor without losing or repeating a line.
 
         `GET /v1/apps/{name}/logs`.
         """
         call = Call(
             "GET",
             f"/v1/apps/{segment(name)}/logs",
-            query={"follow": follow, "tail": tail, "format": format},
+            query={"follow": follow, "tail": tail, "format": format, "from": from_, "to": to, "after": after, "before": before, "limit": limit, "search": search, "cursors": cursors},
         )
         return self._stream(call, Options(timeout, headers))
 
@@ -4042,7 +4072,14 @@ class AsyncMethods:
         *,
         follow: Optional[bool] = None,
         tail: Optional[int] = None,
-        format: Optional[Literal["text", "json"]] = None,
+        format: Optional[Literal["text", "json", "plain"]] = None,
+        from_: Optional[str] = None,
+        to: Optional[str] = None,
+        after: Optional[str] = None,
+        before: Optional[str] = None,
+        limit: Optional[int] = None,
+        search: Optional[str] = None,
+        cursors: Optional[bool] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
     ) -> AsyncByteStream:
@@ -4052,14 +4089,21 @@ class AsyncMethods:
         stderr, also while the machine is stopped; the last 8 to 16 MiB are kept. With `follow`, new
         lines are sent as well, across stops and starts, until the machine is deleted. A line of the
         node's own, such as how the workload ended, begins with `flotilla: `. With `format=json` a
-        line is a record: `timestamp`, `level`, `message`, `source`.
+        line is a record: `timestamp`, `level`, `message`, `source`. `from`, `to`, `after` and
+        `before` choose a part of the log, `search` its lines with a text, and `format=plain` is a
+        file of lines with their times. With `cursors` each record has a `cursor`, which is a place
+        before it for `after` and `before`. Then records of a `cursor` alone come first, last and at
+        times between: `edge` says whether it is the `start` of the log, where earlier lines were
+        removed (`trimmed`), or its present `end`; `isCut`, that lines before it were removed which
+        the request asked for. Such a reader continues after the last cursor without losing or
+        repeating a line.
 
         `GET /v1/machines/{id}/logs`. Needs scope machine:read.
         """
         call = Call(
             "GET",
             f"/v1/machines/{segment(id)}/logs",
-            query={"follow": follow, "tail": tail, "format": format},
+            query={"follow": follow, "tail": tail, "format": format, "from": from_, "to": to, "after": after, "before": before, "limit": limit, "search": search, "cursors": cursors},
         )
         return await self._stream(call, Options(timeout, headers))
 
@@ -5493,18 +5537,34 @@ class AsyncMethods:
         *,
         follow: Optional[bool] = None,
         tail: Optional[int] = None,
-        format: Optional[Literal["text", "json"]] = None,
+        format: Optional[Literal["text", "json", "plain"]] = None,
+        from_: Optional[str] = None,
+        to: Optional[str] = None,
+        after: Optional[str] = None,
+        before: Optional[str] = None,
+        limit: Optional[int] = None,
+        search: Optional[str] = None,
+        cursors: Optional[bool] = None,
         timeout: Optional[float] = None,
         headers: Optional[Dict[str, str]] = None,
     ) -> AsyncByteStream:
         """Stream the instances' log lines.
+
+        The lines of all instances in the order of their times; with `format=json` records with
+        `instanceId`. `from`, `to`, `after` and `before` choose a part of the log, `search` its
+        lines with a text, and `format=plain` is a file of lines with their times. With `cursors`
+        each record has a `cursor`, which is a place before it for `after` and `before`. Then
+        records of a `cursor` alone come first, last and at times between: `edge` says whether it is
+        the `start` of the log, where earlier lines were removed (`trimmed`), or its present `end`;
+        `isCut`, that lines before it were removed which the request asked for. Such a reader
+        continues after the last cursor without losing or repeating a line.
 
         `GET /v1/apps/{name}/logs`.
         """
         call = Call(
             "GET",
             f"/v1/apps/{segment(name)}/logs",
-            query={"follow": follow, "tail": tail, "format": format},
+            query={"follow": follow, "tail": tail, "format": format, "from": from_, "to": to, "after": after, "before": before, "limit": limit, "search": search, "cursors": cursors},
         )
         return await self._stream(call, Options(timeout, headers))
 

@@ -1297,12 +1297,6 @@ class LinkVersions(TypedDict):
     lowest: int
 
 
-class ListAppLogsQuery(TypedDict, total=False):
-    follow: bool
-    tail: int
-    format: Literal["text", "json"]
-
-
 ListAuditQuery = TypedDict(
     "ListAuditQuery",
     {
@@ -1371,13 +1365,6 @@ class ListMachineImagesAnswer(TypedDict):
     images: List[ImageInfo]
 
 
-class ListMachineLogsQuery(TypedDict, total=False):
-    follow: bool
-    # number of last lines to begin with: default 100, at most 10,000
-    tail: int
-    format: Literal["text", "json"]
-
-
 class ListMachinesQuery(TypedDict, total=False):
     # `key=value`; repeat for more
     label: List[str]
@@ -1389,6 +1376,24 @@ class ListWebhookDeliveriesQuery(TypedDict, total=False):
     limit: int
     cursor: str
     status: Literal["pending", "delivered", "failed"]
+
+
+LogsQuery = TypedDict(
+    "LogsQuery",
+    {
+        "follow": "bool",
+        "tail": "int",
+        "format": "Literal['text', 'json', 'plain']",
+        "from": "str",
+        "to": "str",
+        "after": "str",
+        "before": "str",
+        "limit": "int",
+        "search": "str",
+        "cursors": "bool",
+    },
+    total=False,
+)
 
 
 class LoopStatusCountsItem(TypedDict):

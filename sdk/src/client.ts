@@ -35,9 +35,11 @@ import { KeptTerminal, terminalId, type TerminalState } from "./terminal.ts";
 export type { BytesBody, CallOptions } from "./call.ts";
 export {
   type ExecEvent,
+  type LogMark,
   type LogRecord,
   readEvents,
   readExecEvents,
+  readLogMessages,
   readLogRecords,
   type StreamEvent,
 } from "./events.ts";

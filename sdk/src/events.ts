@@ -128,6 +128,17 @@ export interface LogRecord {
   readonly source: "workload" | "node";
   /** In the log of an app: whose line it is. */
   readonly instanceId?: string;
+  /** The place before it, with query `cursors: true`: for `after` and `before`. */
+  readonly cursor?: string;
+}
+
+/** A place in a log, between lines of an answer with query `cursors: true`. */
+export interface LogMark {
+  readonly cursor: string;
+  /** The log's `start`, where earlier lines were removed (`trimmed`), or its present `end`. */
+  readonly edge?: "start" | "trimmed" | "end";
+  /** Lines before it that were requested were removed. */
+  readonly isCut?: true;
 }
 
 /**
@@ -139,8 +150,16 @@ export async function* readLogRecords(
   answer: Response,
   signal?: AbortSignal,
 ): AsyncGenerator<LogRecord, void, undefined> {
+  for await (const message of readLogMessages(answer, signal)) if ("message" in message) yield message;
+}
+
+/** As `readLogRecords`, with the places that an answer with query `cursors: true` has between its lines. */
+export async function* readLogMessages(
+  answer: Response,
+  signal?: AbortSignal,
+): AsyncGenerator<LogRecord | LogMark, void, undefined> {
   try {
-    for await (const { data } of readEvents(answer)) yield JSON.parse(data) as LogRecord;
+    for await (const { data } of readEvents(answer)) yield JSON.parse(data) as LogRecord | LogMark;
   } catch (error) {
     const [code, what] = howItBroke(signal);
     const text = `${what} while the log was read; there may be more`;

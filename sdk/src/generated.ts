@@ -401,12 +401,18 @@ export abstract class Methods {
    * The last lines that the image's command, or the machine's own, has written to stdout and stderr, also while the
    * machine is stopped; the last 8 to 16 MiB are kept. With `follow`, new lines are sent as well, across stops and
    * starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins with
-   * `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.
+   * `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`. `from`, `to`,
+   * `after` and `before` choose a part of the log, `search` its lines with a text, and `format=plain` is a file of
+   * lines with their times. With `cursors` each record has a `cursor`, which is a place before it for `after` and
+   * `before`. Then records of a `cursor` alone come first, last and at times between: `edge` says whether it is the
+   * `start` of the log, where earlier lines were removed (`trimmed`), or its present `end`; `isCut`, that lines
+   * before it were removed which the request asked for. Such a reader continues after the last cursor without losing
+   * or repeating a line.
    *
    * `GET /v1/machines/{id}/logs`; needs scope machine:read.
    * Refuses with not_found, invalid_request, unavailable.
    */
-  listMachineLogs(id: string, options: CallOptions<ListMachineLogsQuery> = {}): Promise<Response> {
+  listMachineLogs(id: string, options: CallOptions<LogsQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/logs`, answer: "stream" }, options);
   }
 
@@ -1380,10 +1386,18 @@ export abstract class Methods {
   /**
    * Stream the instances' log lines.
    *
+   * The lines of all instances in the order of their times; with `format=json` records with `instanceId`. `from`,
+   * `to`, `after` and `before` choose a part of the log, `search` its lines with a text, and `format=plain` is a
+   * file of lines with their times. With `cursors` each record has a `cursor`, which is a place before it for
+   * `after` and `before`. Then records of a `cursor` alone come first, last and at times between: `edge` says
+   * whether it is the `start` of the log, where earlier lines were removed (`trimmed`), or its present `end`;
+   * `isCut`, that lines before it were removed which the request asked for. Such a reader continues after the last
+   * cursor without losing or repeating a line.
+   *
    * `GET /v1/apps/{name}/logs`; needs any key.
    * Refuses with invalid_body, invalid_request, not_found, unavailable.
    */
-  listAppLogs(name: string, options: CallOptions<ListAppLogsQuery> = {}): Promise<Response> {
+  listAppLogs(name: string, options: CallOptions<LogsQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/apps/${segment(name)}/logs`, answer: "stream" }, options);
   }
 
@@ -3309,12 +3323,6 @@ export interface LinkVersions {
   lowest: number;
 }
 
-export interface ListAppLogsQuery {
-  follow?: boolean | undefined;
-  tail?: number | undefined;
-  format?: "text" | "json" | undefined;
-}
-
 export interface ListAuditQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
@@ -3385,13 +3393,6 @@ export interface ListMachineImagesAnswer {
   images: readonly ImageInfo[];
 }
 
-export interface ListMachineLogsQuery {
-  follow?: boolean | undefined;
-  /** number of last lines to begin with: default 100, at most 10,000 */
-  tail?: number | undefined;
-  format?: "text" | "json" | undefined;
-}
-
 export interface ListMachinesQuery {
   /** `key=value`; repeat for more */
   label?: readonly string[] | undefined;
@@ -3403,6 +3404,31 @@ export interface ListWebhookDeliveriesQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
   status?: "pending" | "delivered" | "failed" | undefined;
+}
+
+export interface LogsQuery {
+  /** continue with new lines; not with `before`, `to` and `limit` */
+  follow?: boolean | undefined;
+  /**
+   * at most so many lines, the last ones before the end: at most 10,000; default: 100 without `from` and `after`,
+   * else all
+   */
+  tail?: number | undefined;
+  format?: "text" | "json" | "plain" | undefined;
+  /** RFC 3339, inclusive */
+  from?: string | undefined;
+  /** RFC 3339, exclusive */
+  to?: string | undefined;
+  /** a cursor of this log: lines after it */
+  after?: string | undefined;
+  /** a cursor of this log: lines before it */
+  before?: string | undefined;
+  /** at most so many lines, the first ones after `from` or `after` */
+  limit?: number | undefined;
+  /** only lines that contain this text, in upper or lower case; at most 200 characters */
+  search?: string | undefined;
+  /** with `format=json` */
+  cursors?: boolean | undefined;
 }
 
 export interface LoopStatus {

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import { type Command, Option } from "commander";
-import { collect, count, countOrZero, deadlineSeconds, memoryMb, pair, port, seconds } from "../arguments.ts";
+import { collect, count, countOrZero, deadlineSeconds, memoryMb, pair, port, seconds, since } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addAppCommands(tree: Tree, root: Command): void {
@@ -29,6 +29,8 @@ export function addAppCommands(tree: Tree, root: Command): void {
       command
         .option("-f, --follow", "wait for more, also of later instances, until the app is destroyed")
         .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", countOrZero)
+        .option("--since <time>", "begin there: a time ago such as 10m, or 2026-07-01T12:00:00Z", since)
+        .option("--search <text>", "only lines that contain this text, in upper or lower case")
         .option("-t, --timestamps", "show when each line was written"),
     load: () => import("./logs.ts"),
   });

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import { type Command, Option } from "commander";
-import { count, countOrZero, diskGb, hook, memoryMb, pair, ports, seconds, collect } from "../arguments.ts";
+import { count, countOrZero, diskGb, hook, memoryMb, pair, ports, seconds, since, collect } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addMachineCommands(tree: Tree, root: Command): void {
@@ -55,6 +55,8 @@ export function addMachineCommands(tree: Tree, root: Command): void {
       command
         .option("-f, --follow", "wait for more, across stops and starts, until the machine is deleted")
         .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", countOrZero)
+        .option("--since <time>", "begin there: a time ago such as 10m, or 2026-07-01T12:00:00Z", since)
+        .option("--search <text>", "only lines that contain this text, in upper or lower case")
         .option("-t, --timestamps", "show when each line was written"),
     load: () => import("./logs.ts"),
   });

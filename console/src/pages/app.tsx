@@ -58,16 +58,27 @@ export function AppPage() {
         </Tabs.Panel>
         <Tabs.Panel value="logs" className="tab-panel">
           <Suspense fallback={<Loading what="logs" />}>
-            <LogPane
-              key={name}
-              name={name}
-              read={(query, signal) => api.listAppLogs(name, { query, signal })}
-              empty="The instances have written nothing."
-            />
+            <AppLog key={name} name={name} />
           </Suspense>
         </Tabs.Panel>
       </Tabs.Root>
     </>
+  );
+}
+
+function AppLog({ name }: { readonly name: string }) {
+  const releases = useQuery(releasesQuery(name));
+  const jumps = (releases.data ?? []).map(({ number, createdAt }) => ({
+    text: `Release ${number}, ${new Date(createdAt).toLocaleString()}`,
+    at: createdAt,
+  }));
+  return (
+    <LogPane
+      path={`/v1/apps/${encodeURIComponent(name)}/logs`}
+      read={(query, signal) => api.listAppLogs(name, { query, signal })}
+      empty="The instances have written nothing."
+      jumps={jumps}
+    />
   );
 }
 

@@ -74,7 +74,7 @@ export function MachinePage() {
       return (
         <LogPane
           key={id}
-          name={name}
+          path={`/v1/machines/${id}/logs`}
           read={(query, signal) => api.listMachineLogs(id, { query, signal })}
           empty="The workload has written nothing. Commands and terminals have no log."
         />

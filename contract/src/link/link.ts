@@ -9,7 +9,7 @@
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too
  *                                             many.; on …/connections as frames, it outlives the node's agent
- *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
+ *     GET    /v1/machines/{id}/logs?…         as logs.ts says → LogMessage, one JSON value a line; 404
  *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer; …/memory, /v1/points: points.ts; …/export: packages.ts
  *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
  *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
@@ -48,18 +48,7 @@ export type { ImageProgress, NodeImage } from "./images.ts";
 export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart } from "./streams.ts";
 export type { LinkError } from "./errors.ts";
 
-/** A line of a machine's log. */
-export interface LogLine {
-  /** Epoch milliseconds at which the node read it. */
-  readonly at: number;
-  /** `node`: the node's own remark, such as how the workload ended. */
-  readonly source: "workload" | "node";
-  /** Without its line break; bytes that are not text are U+FFFD. */
-  readonly text: string;
-}
-
-/** `next` follows some lines: `after=<next>` continues from there without a gap and without a repetition. */
-export type LogMessage = LogLine | { readonly next: string };
+export type { LogLine, LogMark, LogMessage } from "./logs.ts";
 
 /** What became of the machines of a node whose host goes down: their ids. */
 export interface SuspendedMachines {

@@ -27,14 +27,21 @@ export class StreamedAnswer extends Readable implements EndsEarly {
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt: number;
 
-  /** `lastMessage`: null: this response ends soon by itself, without a last message. */
-  constructor(clock: Clock, lastMessage: LastMessage | null) {
+  /**
+   * `lastMessage`: null: this response ends soon by itself, without a last message. `isSilent`: an empty line
+   * would be a part of the content.
+   */
+  constructor(
+    clock: Clock,
+    lastMessage: LastMessage | null,
+    { isSilent = false }: { readonly isSilent?: boolean } = {},
+  ) {
     super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
     this.#clock = clock;
     this.#lastMessage = lastMessage;
     this.gone = this.#going.signal;
     this.#sentAt = clock.monotonic();
-    void this.#keepAlive();
+    if (!isSilent) void this.#keepAlive();
   }
 
   /** Resolves when there is room for more, or the caller has disconnected. */

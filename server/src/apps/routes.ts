@@ -5,6 +5,8 @@ import type { DeployRequest } from "@flotilla/contract/apps";
 import { RELEASES_LISTED_MAX } from "@flotilla/contract/limits";
 import type { HandlersOf, Request } from "../api/handler.ts";
 import type { Caller } from "../auth/caller.ts";
+import { logAnswer } from "../machines/logs/answer.ts";
+import { logPart } from "../machines/logs/part.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { destroyApp, promoteApp, scaleApp } from "./change.ts";
 import { type Asked, deployApp, redeployApp, rollBackApp } from "./deploy.ts";
@@ -108,8 +110,8 @@ export function appHandlers(services: MachineServices): HandlersOf<Names> {
     },
     explainApp: async (request) => ({ status: 200, body: await explainApp(services, nameOf(request)) }),
     listAppLogs: async (request) => {
-      const { follow: isFollowing = false, tail, format = "text" } = request.query;
-      return { status: 200, body: await logsOf(services, nameOf(request), { isFollowing, tail, format }) };
+      const part = logPart(request.query);
+      return logAnswer(request.params.name, part, await logsOf(services, nameOf(request), part));
     },
   };
 }

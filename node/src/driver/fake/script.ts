@@ -6,6 +6,7 @@
  *
  *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd
  *     hostname · uname · cat [FILE] (input to output) · rm -f FILE
+ *     lines COUNT RATE TEXT (so many lines, so many a second; 0: as fast as they are read; each # is its number)
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c'
  *     poweroff · crash · flood (its VMM prints without end) · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
  *     out-of-memory [NAME] (the kernel has killed a process of this name)
@@ -58,6 +59,8 @@ export interface ScriptWorld {
 
 const YES_BYTES_MAX = 64 * 1024 * 1024;
 const CHUNK_BYTES = 64 * 1024;
+const LINES_EVERY_MS = 20;
+const LINES_TOGETHER = 500;
 
 type Command = (args: readonly string[], world: ScriptWorld) => Promise<number> | number;
 
@@ -128,6 +131,17 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   yes: async ([word = "y"], world) => {
     const chunk = Buffer.from(`${word}\n`.repeat(Math.max(1, Math.floor(CHUNK_BYTES / (word.length + 1)))));
     return await fill(world, () => chunk, YES_BYTES_MAX);
+  },
+  lines: async ([count = "0", rate = "0", ...parts], world) => {
+    const text = `${parts.join(" ")}\n`;
+    const step = Number(rate) === 0 ? LINES_TOGETHER : Math.max(1, Math.round((Number(rate) * LINES_EVERY_MS) / 1000));
+    for (let first = 0; first < Number(count); first += step) {
+      world.checkAlive();
+      const numbers = Array.from({ length: Math.min(step, Number(count) - first) }, (_, at) => first + at);
+      await world.write("stdout", numbers.map((number) => text.replaceAll("#", String(number))).join(""));
+      if (Number(rate) > 0) await world.sleep(LINES_EVERY_MS);
+    }
+    return 0;
   },
   head: async ([option, count, path], world) => {
     const bytes = Number(count);

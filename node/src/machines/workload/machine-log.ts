@@ -13,7 +13,7 @@
  * Always:
  * - Readers see whole lines. Half a line, left by a crash, is cut off before the next is written.
  * - A position is a file's number and a byte in it. A reader whose file was removed continues at the oldest
- *   file.
+ *   file, and is notified of that. Positions of callers may be anywhere: `wholeLine` moves one to a line.
  */
 import { mkdir, open, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
@@ -47,8 +47,20 @@ export interface BootProgress {
 
 export interface LogPiece {
   readonly lines: readonly LogLine[];
+  /** Where each begins in the file of `next`. */
+  readonly starts: readonly number[];
   /** After the last of them. */
   readonly next: LogPosition;
+  /** Lines before the first of them, and after the requested position, were removed. */
+  readonly isCut: boolean;
+}
+
+/** A line as it is in a file. */
+interface PlacedLine {
+  readonly at: number;
+  readonly start: number;
+  /** After its line break. */
+  readonly next: number;
 }
 
 /** A line in the file's format. `text` holds bytes as latin1, without a line break. */
@@ -135,18 +147,75 @@ export class MachineLog {
   async read(position: LogPosition, end: LogPosition = NOWHERE): Promise<LogPiece> {
     const files = await this.#found();
     const [oldest] = files;
-    if (oldest === undefined) return { lines: [], next: position };
-    const from = position.file < oldest ? { file: oldest, byte: 0 } : position;
+    if (oldest === undefined) return nothingAt(position);
+    const isRemoved = position.file < oldest;
+    const from = isRemoved ? { file: oldest, byte: 0 } : position;
+    // Before the first line of the first file there was none.
+    const isCut = isRemoved && oldest > 1;
     const room = from.file === end.file ? end.byte - from.byte : PIECE_BYTES;
-    if (room <= 0 || from.file > end.file) return { lines: [], next: from };
+    if (room <= 0 || from.file > end.file) return { ...nothingAt(from), isCut };
     const bytes = await this.#bytesAt(from, Math.min(room, PIECE_BYTES));
     const length = bytes.lastIndexOf(LINE_BREAK) + 1;
     if (length > 0) {
       const lines = bytes.toString("latin1", 0, length - 1).split("\n");
-      return { lines: lines.map(parse), next: { file: from.file, byte: from.byte + length } };
+      let start = from.byte;
+      const starts = lines.map((line) => (start += line.length + 1) - line.length - 1);
+      return { lines: lines.map(parse), starts, next: { file: from.file, byte: from.byte + length }, isCut };
     }
     const following = files.find((file) => file > from.file);
-    return following === undefined ? { lines: [], next: from } : this.read({ file: following, byte: 0 }, end);
+    if (following === undefined) return { ...nothingAt(from), isCut };
+    const piece = await this.read({ file: following, byte: 0 }, end);
+    return isCut ? { ...piece, isCut } : piece;
+  }
+
+  /** The position of the first line that is kept, and whether earlier ones were removed. */
+  async start(): Promise<{ readonly position: LogPosition; readonly isTrimmed: boolean }> {
+    const [oldest = 0] = await this.#found();
+    return { position: { file: oldest, byte: 0 }, isTrimmed: oldest > 1 };
+  }
+
+  /**
+   * The first line that was written at that time or later; the end of the log when there is none. Exact while
+   * the host's clock was not set back.
+   */
+  async seek(at: number): Promise<LogPosition> {
+    const files = await this.#found();
+    let [file] = files;
+    if (file === undefined) return this.end();
+    for (const later of files.slice(1)) {
+      const first = await this.#lineFrom({ file: later, byte: 0 });
+      if (first !== null && first.at < at) file = later;
+    }
+    // Lines that begin before `low` are earlier; the first that begins at `high` or after it is not.
+    let low = 0;
+    let high = await this.#sizeOf(file);
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const line = await this.#lineFrom({ file, byte: middle });
+      if (line === null || line.start >= high || line.at >= at) high = middle;
+      else low = line.next;
+    }
+    return { file, byte: low };
+  }
+
+  /** The position itself when a line begins there, else where the next one begins. */
+  async wholeLine(position: LogPosition): Promise<LogPosition> {
+    const { file, byte } = position;
+    const files = await this.#found();
+    if (byte === 0 || !files.includes(file)) return position;
+    const line = await this.#lineFrom(position);
+    return { file, byte: line === null ? Math.min(byte, await this.#sizeOf(file)) : line.start };
+  }
+
+  /** The first line that begins at a position or after it in the same file; null: there is none. */
+  async #lineFrom({ file, byte }: LogPosition): Promise<PlacedLine | null> {
+    const from = Math.max(0, byte - 1);
+    const bytes = await this.#bytesAt({ file, byte: from }, PIECE_BYTES);
+    const begin = byte === 0 ? 0 : bytes.indexOf(LINE_BREAK) + 1;
+    if (byte > 0 && begin === 0) return null;
+    const end = bytes.indexOf(LINE_BREAK, begin);
+    if (end < 0) return null;
+    return { at: parseInt(bytes.toString("latin1", begin, begin + 16), 10), start: from + begin, next: from + end + 1 };
   }
 
   /** The files' numbers. The first call also cuts off an incomplete line that a crash left. */
@@ -248,6 +317,8 @@ export class MachineLog {
     for (const listener of this.#listeners) listener();
   }
 }
+
+const nothingAt = (next: LogPosition): LogPiece => ({ lines: [], starts: [], next, isCut: false });
 
 /** A line of a file, in the link's format. */
 function parse(line: string): LogLine {

@@ -5,7 +5,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { LogMessage } from "@flotilla/contract/link/link";
 import fc from "fast-check";
-import { LogMessages, logEvent } from "./lines.ts";
+import { LogMessages } from "../../link/log-messages.ts";
+import { logEvent } from "./lines.ts";
 
 test("a line is one data line, as text or as a record", () => {
   const line = { at: 0, source: "workload", text: 'say "hi"' } as const;
@@ -29,6 +30,10 @@ test("messages arrive whole, wherever the answer was cut", () => {
   const message: fc.Arbitrary<LogMessage> = fc.oneof(
     fc.record({ at: fc.nat(), source: fc.constantFrom("workload", "node"), text }, { noNullPrototype: true }),
     fc.record({ next: fc.constant("3:77") }, { noNullPrototype: true }),
+    fc.record(
+      { next: fc.constant("3:77"), edge: fc.constantFrom("start", "trimmed", "end") },
+      { noNullPrototype: true },
+    ),
   );
   fc.assert(
     fc.property(fc.array(message, { maxLength: 8 }), fc.integer({ min: 1, max: 40 }), (messages, step) => {
