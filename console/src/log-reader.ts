@@ -163,16 +163,19 @@ export class LogReader {
       const window = new LogWindow(after.first.cursor);
       for (const record of after.records) window.append(record);
       window.mark(after.last.cursor);
+      const first = window.lines[0]?.number;
       if (before.records.length > 0) window.prepend(before.first.cursor, before.records);
       this.#window = window;
       const { edge } = before.first;
-      const target = "time" in place ? window.lines[before.records.length] : window.lines.find(isAt(place.cursor));
+      // In the log of an app lines of the same instant may come before it.
+      const isFirst = "time" in place || after.records[0]?.cursor === place.cursor;
+      const target = window.lines.find(isFirst ? ({ number }) => number === first : isAt(place.cursor));
       this.#show({
         state: "paused",
         start: edge === "start" || edge === "trimmed" ? edge : "more",
         hasMore: after.last.edge !== "end",
         jump: this.#view.jump + 1,
-        target: (target ?? window.lines[before.records.length] ?? window.lines.at(-1))?.number ?? null,
+        target: target?.number ?? first ?? window.lines.at(-1)?.number ?? null,
         isTargetGone: "cursor" in place && target === undefined,
       });
       return target ?? null;

@@ -6,7 +6,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type RefObject, useLayoutEffect, useState } from "react";
 
-export const ROW_PIXELS = 20;
+const ROW_PIXELS = 20;
 const OVERSCAN = 20;
 
 export interface Row {
@@ -18,7 +18,7 @@ export interface Row {
 export interface Rows {
   readonly total: number;
   readonly rows: readonly Row[];
-  /** For each row that has its own height; null: all have the same. */
+  /** Called with each row; null: all have the same height. */
   readonly measure: ((element: HTMLElement | null) => void) | null;
   startOf(index: number): number | undefined;
   at(offset: number): Row | undefined;
@@ -29,7 +29,7 @@ export interface Rows {
 interface RowsOptions {
   readonly scroller: RefObject<HTMLDivElement | null>;
   readonly count: number;
-  /** Of a row, whatever its index is later. */
+  /** Names a row, whatever its index is later. */
   readonly keyOf: (index: number) => number;
   readonly isWrapped: boolean;
   /** The last rows are seen. */

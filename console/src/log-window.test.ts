@@ -76,3 +76,22 @@ test("a line that a new connection repeats is shown once", () => {
     records(0, 10).map(({ message }) => message),
   );
 });
+
+test("a line that ends with a carriage return is overwritten by the next, and numbers have no gap", () => {
+  const window = new LogWindow("1:4");
+  for (const [at, text] of ["10%\r", "50%\r", "100%", "done"].entries()) window.append(record(4 + at, text));
+  assert.deepEqual(
+    window.lines.map(({ text }) => text),
+    ["100%", "done"],
+  );
+  window.prepend("1:0", [record(0, "first"), record(1, "1 of 2\r"), record(2, "2 of 2"), record(3, "last")]);
+  assert.deepEqual(
+    window.lines.map(({ text }) => text),
+    ["first", "2 of 2", "last", "100%", "done"],
+  );
+  const numbers = window.lines.map(({ number }) => number);
+  assert.deepEqual(
+    numbers,
+    numbers.map((_, at) => (numbers[0] ?? 0) + at),
+  );
+});

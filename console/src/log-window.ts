@@ -5,6 +5,7 @@
  * - It consists of pages, each between two cursors that the server gave. Whole pages make room at one end
  *   when lines come at the other, so they can be read again without losing or repeating a line.
  * - A page has about PAGE_LINES; LINES_MAX and CHARACTERS_MAX are exceeded by one page at most.
+ * - A line that ends with a carriage return is overwritten by the next one of the same writer.
  * - Numbers of lines grow from the first to the last and never change.
  */
 import type { LogRecord } from "@flotilla/sdk";
@@ -64,8 +65,13 @@ export class LogWindow {
     const page = this.#pages.at(-1);
     if (page === undefined || (cursor !== "" && this.#unmarked.has(cursor))) return;
     if (cursor !== "") this.#unmarked.add(cursor);
-    const number = (this.lines.at(-1)?.number ?? 0) + 1;
-    this.lines.push(lineOf(number, record, source));
+    const last = this.lines.at(-1);
+    const line = lineOf((last?.number ?? 0) + 1, record, source);
+    if (page.count > 0 && last !== undefined && isOverwritten(last, line)) {
+      this.lines[this.lines.length - 1] = over(last, line);
+      return;
+    }
+    this.lines.push(line);
     page.count += 1;
     page.characters += record.message.length;
     this.#characters += record.message.length;
@@ -83,9 +89,18 @@ export class LogWindow {
   /** Adds a page before the first line. */
   prepend(start: string, records: readonly LogRecord[]): void {
     const first = (this.lines[0]?.number ?? 1) - records.length;
+    const lines: LogLine[] = [];
+    for (const [at, record] of records.entries()) {
+      const line = lineOf(first + at, record, record.source);
+      const last = lines.at(-1);
+      if (last !== undefined && isOverwritten(last, line)) lines[lines.length - 1] = over(last, line);
+      else lines.push(line);
+    }
+    // Numbers of overwritten lines are left out before the first line, so that they grow by one.
+    const skipped = records.length - lines.length;
+    this.lines.unshift(...lines.map((line, at) => ({ ...line, number: first + skipped + at })));
     const characters = records.reduce((sum, { message }) => sum + message.length, 0);
-    this.lines.unshift(...records.map((record, at) => lineOf(first + at, record, record.source)));
-    this.#pages.unshift({ start, count: records.length, characters });
+    this.#pages.unshift({ start, count: lines.length, characters });
     this.#characters += characters;
   }
 
@@ -120,6 +135,19 @@ export class LogWindow {
     return this.lines.length - gone > LINES_MAX || this.#characters > CHARACTERS_MAX;
   }
 }
+
+const isOverwritten = (line: LogLine, next: LogLine): boolean =>
+  line.source === "workload" &&
+  next.source === "workload" &&
+  line.instanceId === next.instanceId &&
+  line.text.endsWith("\r");
+
+/** Nothing overwrites nothing. */
+const over = (line: LogLine, next: LogLine): LogLine => ({
+  ...next,
+  number: line.number,
+  text: next.text === "" ? line.text.slice(0, -1) : next.text,
+});
 
 function lineOf(number: number, record: LogRecord, source: LogLine["source"]): LogLine {
   const { timestamp, message, instanceId, cursor } = record;

@@ -44,6 +44,22 @@ test("lines have the time and the offset of their last byte; an incomplete one i
   assert.equal(output.capacity, 0);
 });
 
+test("what a line has overwritten is taken when it is asked for, and the rest is the next line", () => {
+  const output = emptyOutput();
+  add(output, 1, 0, "10%\r20%\r3");
+  assert.equal(output.take(), null);
+  assert.equal(output.overwritesItself, true);
+  const batch = output.take({ withOverwritten: true });
+  assert.deepEqual([batch?.lines.toString(), batch?.offset, batch?.bytes], [`1 ${BOOT} 8 o 10%\r20%\r\n`, 8, 8]);
+  assert.equal(output.overwritesItself, false);
+  assert.equal(output.take({ withOverwritten: true }), null);
+  // A carriage return at the end may belong to a line break.
+  add(output, 2, 9, "0%\r");
+  assert.equal(output.overwritesItself, false);
+  add(output, 3, 12, "\n");
+  assert.deepEqual(takeAll(output).lines, ["3 13 o 30%"]);
+});
+
 test("a gap and the workload's end complete a line; output after the end is marked", () => {
   const output = emptyOutput();
   add(output, 1, 0, "cut");

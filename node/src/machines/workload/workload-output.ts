@@ -6,7 +6,8 @@
  * - What is held is bounded, whatever the lines are: the guest's window, GAPS_MAX gaps in it and ARRIVALS_MAX
  *   times. Only the lines of one batch are in the log's format.
  * - A line has the time when its last byte arrived, or a later one if more than ARRIVALS_MAX times are held.
- * - Where the lines of output end does not depend on the pieces in which it arrived.
+ * - Where the lines of output end does not depend on the pieces in which it arrived, except of a line that
+ *   overwrites itself: its parts up to a carriage return are lines when they are asked for.
  */
 import { type LogKind, logLine } from "./machine-log.ts";
 
@@ -22,6 +23,7 @@ export const GAPS_MAX = 1_024;
 export const ARRIVALS_MAX = 1_024;
 const CAPACITY_BYTES_MIN = 1_024;
 const LINE_BREAK = 10;
+const CARRIAGE_RETURN = 13;
 const NOTHING = Buffer.alloc(0);
 
 /** Lines in the log's format. */
@@ -146,13 +148,20 @@ export class WorkloadOutput {
     this.#end = 0;
   }
 
-  /** Removes the next complete lines; null: there are none. */
-  take(): Batch | null {
+  /** The last line, which is not complete, overwrites itself, as a progress bar does. */
+  get overwritesItself(): boolean {
+    const [first, next] = this.#stretches;
+    return first !== undefined && next === undefined && this.#overwrittenBytes(first) > 0;
+  }
+
+  /** Removes the next complete lines; null: there are none. `withOverwritten`: also what was overwritten. */
+  take({ withOverwritten = false }: { readonly withOverwritten?: boolean } = {}): Batch | null {
     let text = "";
     for (let line = this.#takeLine(); line !== null; line = this.#takeLine()) {
       text += line;
       if (text.length >= BATCH_BYTES) break;
     }
+    if (text === "" && withOverwritten && this.overwritesItself) text = this.#takeOverwritten();
     const [next] = this.#stretches;
     if (text === "" || next === undefined) return null;
     const held = this.#end - this.#start;
@@ -201,8 +210,18 @@ export class WorkloadOutput {
     return logLine(at, this.#boot, stretch.offset, kind, text);
   }
 
-  #takeOutput(stretch: Stretch): string | null {
-    const bytes = this.#lineBytes(stretch);
+  #takeOverwritten(): string {
+    const [stretch] = this.#stretches;
+    return (stretch && this.#takeOutput(stretch, this.#overwrittenBytes(stretch))) ?? "";
+  }
+
+  /** How many bytes are before the last carriage return that more follows, with it; 0: there is none. */
+  #overwrittenBytes({ bytes }: Stretch): number {
+    const seen = this.#buffer.subarray(this.#start, this.#start + Math.min(bytes, LINE_BYTES_MAX));
+    return seen.includes(LINE_BREAK) || seen.byteLength < 2 ? 0 : seen.lastIndexOf(CARRIAGE_RETURN, -2) + 1;
+  }
+
+  #takeOutput(stretch: Stretch, bytes = this.#lineBytes(stretch)): string | null {
     if (bytes === 0) return null;
     const line = this.#buffer.toString("latin1", this.#start, this.#start + bytes);
     this.#start += bytes;

@@ -10,7 +10,7 @@
  * - The end is recorded once: as a line of the log, and as an event unless the machine was to stop. A
  *   workload that ended is not restarted here.
  *
- * Between outputs there is no timer and no open file.
+ * Between outputs there is no open file, and no timer unless a line overwrites itself.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -27,6 +27,8 @@ const LOG_BURST_BYTES = 8 * 1024 * 1024;
 /** The least that a write costs of the rate: at most 256 writes a second, which lines then share. */
 const WRITE_BYTES_MIN = 4 * 1024;
 const RETRY_MS = 1_000;
+/** A line that overwrites itself, as a progress bar does, is logged again after so long. */
+const PROGRESS_MS = 1_000;
 const LAST_OUTPUT_MS = 1_000;
 
 /** Programs that only read commands from their input, which is empty here: they would exit immediately. */
@@ -99,6 +101,8 @@ class OutputReader {
   readonly #output: WorkloadOutput;
   readonly #offset: number;
   #writing: Promise<void> | null = null;
+  #isProgressAwaited = false;
+  #isProgressDue = false;
   #tokens = LOG_BURST_BYTES;
   #tokensAt: number;
 
@@ -165,13 +169,30 @@ class OutputReader {
     const { signal } = this.#isOver;
     // Output that arrives in this turn of the event loop goes into the same batch.
     await Promise.resolve();
-    for (let batch = this.#output.take(); batch !== null; batch = this.#output.take()) {
+    for (let batch = this.#take(); batch !== null; batch = this.#take()) {
       if (!(await this.#store(batch))) break;
       const waitMs = this.#throttleMs(Math.max(batch.lines.byteLength, WRITE_BYTES_MIN));
       if (waitMs > 0) await this.#options.clock.sleep(waitMs, signal);
       if (batch.bytes > 0 && !signal.aborted) this.#guestWorkload?.acknowledge(batch.offset, batch.bytes);
     }
     this.#writing = null;
+    if (!signal.aborted && !this.#isProgressAwaited && this.#output.overwritesItself) void this.#awaitProgress();
+  }
+
+  #take(): Batch | null {
+    const withOverwritten = this.#isProgressDue;
+    this.#isProgressDue = false;
+    return this.#output.take({ withOverwritten });
+  }
+
+  async #awaitProgress(): Promise<void> {
+    const { signal } = this.#isOver;
+    this.#isProgressAwaited = true;
+    await this.#options.clock.sleep(PROGRESS_MS, signal);
+    this.#isProgressAwaited = false;
+    if (signal.aborted) return;
+    this.#isProgressDue = true;
+    this.#writing ??= this.#write();
   }
 
   /** Whether the lines are in the log. Retries until they are, or until this reader is over. */
