@@ -14,7 +14,7 @@ export interface Piece {
   readonly isHit?: true;
 }
 
-export const SHOWN_MAX = 4_000;
+export const SHOWN_MAX = 1_000;
 
 // oxlint-disable-next-line no-control-regex -- the pattern is for control characters
 const SEQUENCE = /\u001b\[([0-9;:]*)([@-~])|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[@-Z\\-_]/g;
