@@ -171,13 +171,14 @@ test("hostile lines are text: nothing runs, breaks a line or turns its direction
     "x".repeat(12_000),
   ];
   const id = await writer(
-    `${lines.map((line) => `echo '${line}'`).join("; ")}; head -c 1000000 /dev/zero; sleep 100000`,
+    `head -c 1000000 /dev/zero; echo; ${lines.map((line) => `echo '${line}'`).join("; ")}; sleep 100000`,
   );
   await using opened = await openConsole(flotilla, { width: 390 });
   const { page } = opened;
   await opened.open(`machines/${id}/logs`);
-  await page.getByText("done 100 %", { exact: true }).waitFor();
-  assert.ok((await page.locator(".log-line").allInnerTexts()).includes(markup));
+  const seen = () => page.locator(".log-line").allInnerTexts();
+  await until(async () => (await seen()).includes("done 100 %"), { what: "the last lines", deadlineMs: 30_000 });
+  assert.ok((await seen()).includes(markup));
   await page.locator(".ansi-1", { hasText: "red" }).waitFor();
   await page.getByText("right \ufffdto left").waitFor();
   await page.getByText("after  cleared").waitFor();
