@@ -51,7 +51,7 @@ const NAMING: Readonly<Record<string, keyof Resources>> = {
   app: "app",
 };
 const HARMLESS =
-  /^(limit|cursor|order|label|from|to|asOf|month|meter|by|all|cascade|includeUsage|keepMemory|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status|type)$/;
+  /^(limit|cursor|cursors|order|after|before|search|changes|terminal|offset|label|from|to|asOf|month|meter|by|all|cascade|includeUsage|keepMemory|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status|type)$/;
 
 interface Resources {
   readonly tenant: string;

@@ -19,7 +19,7 @@ import { openOnNode } from "../../link/open-exec.ts";
 import { NodeUnreachable, NotRunning } from "../../link/refusals.ts";
 import { checkArguments, checkEnvironment, environmentOf } from "../environment.ts";
 import { locateFor } from "../locate.ts";
-import { nodeOf } from "../record.ts";
+import { type MachineRecord, nodeOf } from "../record.ts";
 import { type InMachineOptions, inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
@@ -60,8 +60,10 @@ export function terminalHandlers(services: MachineServices): Terminals {
       const where = { tenantId, keyId, id: params.id, signal, recordSent };
       const { terminal_id: id } = params;
       // No terminal has such an id.
-      if (!new RegExp(TERMINAL_ID).test(id))
+      if (!new RegExp(TERMINAL_ID).test(id)) {
+        await machineOf(services, where);
         return { status: 101, upgrade: endedUpgrade(services, "the terminal was not found") };
+      }
       const message = { resumeKey: id, stdoutBytes: query.offset ?? 0 };
       return await continueKept(services, where, { id, first: { type: "watch", message } });
     },
@@ -126,10 +128,11 @@ async function continueKept(
   where: InMachineOptions,
   { id: key, first }: { readonly id: string; readonly first: KeptTerminalOptions["first"] },
 ) {
-  where.recordSent();
   const isReader = first.type === "watch";
+  const machine = await machineOf(services, where);
+  where.recordSent();
   try {
-    const terminal = await findKept(services, where, first);
+    const terminal = await findKept(services, machine, { first, signal: where.signal });
     return keptAnswer(services, where, { terminal, key, isReader });
   } catch (error) {
     if (error instanceof TerminalEnded) return { status: 101, upgrade: endedUpgrade(services, error.message) } as const;
@@ -137,15 +140,20 @@ async function continueKept(
   }
 }
 
-async function findKept(
-  services: MachineServices,
-  { tenantId, id, signal }: InMachineOptions,
-  first: KeptTerminalOptions["first"],
-): Promise<KeptTerminal> {
-  const { cache, context, link } = services;
-  const { clock } = context;
+/** The caller's machine. Throws when there is none. */
+async function machineOf({ cache }: MachineServices, { tenantId, id }: InMachineOptions): Promise<MachineRecord> {
   const machine = cache.find({ tenantId, id }) ?? (await cache.read({ tenantId, id }));
   if (machine === undefined) throw machineNotFound(id);
+  return machine;
+}
+
+async function findKept(
+  services: MachineServices,
+  machine: MachineRecord,
+  { first, signal }: Pick<KeptTerminalOptions, "first" | "signal">,
+): Promise<KeptTerminal> {
+  const { context, link } = services;
+  const { clock } = context;
   const isThere = machine.moveId !== null || ["running", "starting"].includes(phaseOf(machine));
   if (!isThere) throw new TerminalEnded(NOT_RUNNING);
   const locate = locateFor(services, machine);
@@ -156,7 +164,7 @@ async function findKept(
     });
     if (hasWaited) until = clock.monotonic() + SEARCH_MS;
     try {
-      return await openKeptTerminal(link, node, { tenantId: machine.tenantId, machineId: id, first, signal });
+      return await openKeptTerminal(link, node, { tenantId: machine.tenantId, machineId: machine.id, first, signal });
     } catch (error) {
       isStale = error instanceof NotRunning;
       if (!isStale && !(error instanceof NodeUnreachable)) throw error;
