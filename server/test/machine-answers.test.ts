@@ -92,7 +92,12 @@ const QUERIES: Readonly<Partial<Record<EndpointName, string>>> = {
   readFile: "path=/workspace/file",
   writeFile: "path=/workspace/file",
 };
-const PARAMETERS: Readonly<Record<string, string>> = { session_id: "one", "path...": "workspace/file", port: "80" };
+const PARAMETERS: Readonly<Record<string, string>> = {
+  session_id: "one",
+  terminal_id: "0".repeat(32),
+  "path...": "workspace/file",
+  port: "80",
+};
 
 type CallParts = Partial<Omit<Asked, "path">> & { readonly id?: string; readonly query?: string };
 
@@ -218,6 +223,7 @@ test("invalid requests, and things that do not exist", async () => {
     execInSession: { body: { command: "true", ...badEnvironment } },
     runCode: { body: { ...BODIES.runCode, ...badEnvironment } },
     openTerminal: { isPlain: true },
+    watchTerminal: { isPlain: true },
     createSession: { body: { cwd: "relative" } },
     readFile: { query: "" },
     writeFile: { query: "" },
@@ -395,6 +401,9 @@ test("an unreachable database, and an unreachable node", async () => {
   const there = cut.client.withKey(server.adminKey.key);
   const id = await machine();
   assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  // The first one is stopped and deleted by calls of this test, which ends its terminals.
+  const watched = await machine();
+  assert.equal((await client.post(`/v1/machines/${watched}/start`)).status, 200);
   assert.equal((await there.get(`/v1/machines/${id}`)).status, 200);
   proxy.cut();
   await provoke("unavailable", (name) => call(name, { id }, there));
@@ -409,7 +418,8 @@ test("an unreachable database, and an unreachable node", async () => {
   const onNode = SETTLED.filter((name) => endpointOf(name).errors?.includes("unavailable"));
   const otherwise: string[] = [];
   for (const name of onNode) {
-    const answer = await call(name, { id: await withSession(name, id) }, hurried);
+    const used = name === "watchTerminal" ? watched : await withSession(name, id);
+    const answer = await call(name, { id: used }, hurried);
     if (answer.headers.get("x-error-code") !== "unavailable" || answer.headers.get("retry-after") === null)
       otherwise.push(`${name}: ${answer.status} ${answer.text}`);
   }

@@ -106,6 +106,8 @@ const HOLDS: Partial<Record<EndpointName, Hold | null>> = {
   exec: { path: "/exec", json: { ...OUTPUT, stream: true } },
   execStream: { path: "/exec/stream", json: OUTPUT },
   execInSession: { path: "/sessions/{session}/exec", json: { ...OUTPUT, stream: true } },
+  // Readers of kept terminals, also slow ones, are in kept-terminals.test.ts.
+  watchTerminal: null,
   openTerminal: { path: "/exec/interactive?cmd=yes", headers: UPGRADE },
   readFile: { path: "/files?path=/workspace/large" },
   readFileAt: { path: "/files/workspace/large" },

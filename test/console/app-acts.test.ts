@@ -48,7 +48,7 @@ test("an app is deployed after a dry run, and again with a canary, which is prom
   await page.getByText("release 2 33 %").waitFor();
   await page.getByRole("link", { name: "Overview", exact: true }).click();
   await page.getByText("waits to be promoted").waitFor();
-  await page.getByRole("link", { name: "site" }).first().click();
+  await page.getByRole("link", { name: "site", exact: true }).first().click();
   await page.getByRole("button", { name: "Promote" }).click();
   await page.getByText("release 2 100 %").waitFor();
   await untilStatus("site", "running");

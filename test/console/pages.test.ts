@@ -46,13 +46,13 @@ test("a machine is created in the form, appears by itself when others make one, 
   const { page } = opened;
   await page.getByRole("link", { name: "Machines" }).click();
   await page.getByRole("button", { name: "Create machine" }).click();
-  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByText("name an image, such as alpine").waitFor();
   await page.getByLabel("Name").fill("-wrong");
   await page.getByText("letters, digits, - _ and . only").waitFor();
   await page.getByLabel("Name").fill("made-here");
   await page.getByLabel("Image").fill("alpine");
-  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByRole("heading", { name: "made-here" }).waitFor();
   await page.getByText("Connected to made-here").waitFor();
   for (const name of ["Terminal", "Logs", "Files", "Timeline", "Usage"]) await page.getByRole("tab", { name }).click();
@@ -94,7 +94,8 @@ test("machines that are chosen are stopped and deleted together, with what is lo
   await page.getByRole("button", { name: "Delete 2 machines" }).click();
   await page.getByText("No machine fits the filter").waitFor();
   for (const id of ids) assert.equal((await client.get(`/v1/machines/${id}`)).status, 404);
-  opened.check();
+  // A machine that has stopped is read again, and may be gone by then.
+  opened.check(/404/);
 });
 
 test("a list of several pages is read whole, also when the page that began to read it is left", async () => {

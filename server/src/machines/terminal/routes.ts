@@ -22,7 +22,7 @@ import { locateFor } from "../locate.ts";
 import { type MachineRecord, nodeOf } from "../record.ts";
 import { type InMachineOptions, inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
-import { phaseOf } from "../state.ts";
+import { includes, phaseOf, UNREACHABLE_STATUSES } from "../state.ts";
 import { closeReason } from "./frames.ts";
 import { CLOSE_ENDED, serveKept } from "./kept.ts";
 import { serveTerminal } from "./terminal.ts";
@@ -32,7 +32,7 @@ const TERMINAL_MS_MAX = 60 * 60_000;
 const PROGRAM_DEFAULT = "/bin/sh";
 const COLS_DEFAULT = 80;
 const ROWS_DEFAULT = 24;
-/** How long a kept terminal is looked for at its node, whose agent may be starting. */
+/** How long a kept terminal is looked for at its node, whose agent may be starting. Once, if it is away. */
 const SEARCH_MS = 20_000;
 const SEARCH_PAUSE_MS = 50;
 const NOT_RUNNING = "the terminal has ended: its machine does not run";
@@ -157,7 +157,8 @@ async function findKept(
   const isThere = machine.moveId !== null || ["running", "starting"].includes(phaseOf(machine));
   if (!isThere) throw new TerminalEnded(NOT_RUNNING);
   const locate = locateFor(services, machine);
-  let until = clock.monotonic() + SEARCH_MS;
+  const isAway = machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus);
+  let until = clock.monotonic() + (isAway ? 0 : SEARCH_MS);
   for (let isStale = false; ; ) {
     const { node, hasWaited } = await locate({ isStale }).catch((error: unknown) => {
       throw new TerminalEnded(NOT_RUNNING, { cause: error });
