@@ -38,7 +38,7 @@ test("every endpoint has a method of its name that sends its method and path", a
 
 test("the SDK imports nothing outside its folder", () => {
   const folder = new URL("../src/", import.meta.url);
-  for (const file of readdirSync(folder)) {
+  for (const file of readdirSync(folder).filter((name) => !name.endsWith(".test.ts"))) {
     for (const [, isType, from] of readFileSync(new URL(file, folder), "utf8").matchAll(
       /(type [^"]*)?from "([^"]+)"/g,
     )) {
