@@ -60,11 +60,14 @@ export const listAudit = (
 ): Promise<readonly AuditRow[]> =>
   db.query<AuditRow>(sql`
     SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
-    WHERE tenant_id = ${tenantId} AND ${matches(filter)} AND ${
-      filter.isNewestFirst === true
-        ? sql`sequence < ${after ?? Number.MAX_SAFE_INTEGER}::bigint ORDER BY sequence DESC`
-        : sql`sequence > ${after ?? 0}::bigint ORDER BY sequence`
-    } LIMIT ${limit}`);
+    WHERE tenant_id = ${tenantId} AND ${matches(filter)} AND ${furtherOf(filter, after)}
+    LIMIT ${limit}`);
+
+/** The rows of a chain after that one, in the filter's order. */
+const furtherOf = ({ isNewestFirst = false }: AuditFilter, after: number | null): Statement =>
+  isNewestFirst
+    ? sql`sequence < ${after ?? Number.MAX_SAFE_INTEGER}::bigint ORDER BY sequence DESC`
+    : sql`sequence > ${after ?? 0}::bigint ORDER BY sequence`;
 
 /** Where a row is in the list of all tenants. */
 export interface AuditPosition {
@@ -85,15 +88,20 @@ export const listAllAudit = (
 ): Promise<readonly AuditRow[]> =>
   db.query<AuditRow>(sql`
     SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
-    WHERE ${matches(filter)} AND ${
-      filter.isNewestFirst === true
-        ? sql`(at, tenant_id, sequence) <
-        (coalesce(${after?.at ?? instantOf(filter.to)}::timestamptz, 'infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
+    WHERE ${matches(filter)} AND ${furtherOfAll(filter, after)}
+    LIMIT ${limit}`);
+
+/** The rows of all tenants after that position, in the filter's order. */
+const furtherOfAll = ({ isNewestFirst = false, from, to }: AuditFilter, after: AuditPosition | null): Statement =>
+  isNewestFirst
+    ? sql`
+      (at, tenant_id, sequence) <
+        (coalesce(${after?.at ?? instantOf(to)}::timestamptz, 'infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
       ORDER BY at DESC, tenant_id DESC, sequence DESC`
-        : sql`(at, tenant_id, sequence) >
-        (coalesce(${after?.at ?? instantOf(filter.from)}::timestamptz, '-infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
-      ORDER BY at, tenant_id, sequence`
-    } LIMIT ${limit}`);
+    : sql`
+      (at, tenant_id, sequence) >
+        (coalesce(${after?.at ?? instantOf(from)}::timestamptz, '-infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
+      ORDER BY at, tenant_id, sequence`;
 
 const TYPE = sql`type`;
 

@@ -170,7 +170,7 @@ const EVENT_COLUMNS = sql`
 const followed = ({ tenantId, type, after, isNewestFirst = false, limit }: TenantEventsPage): Statement =>
   isNewestFirst
     ? sql`
-      ${isOfType(TYPE, type)} AND ${IS_SETTLED} AND ${after === null ? sql`true` : sql`${PLACE} < (${placeOf(tenantId, after)})`}
+      ${isOfType(TYPE, type)} AND ${IS_SETTLED} AND (${after}::bigint IS NULL OR ${PLACE} < (${placeOf(tenantId, after)}))
     ORDER BY e.restored_rank DESC, e.transaction_id DESC, e.position DESC LIMIT ${limit}::int`
     : sql`
       ${isOfType(TYPE, type)} AND ${IS_SETTLED} AND ${PLACE} > (${placeOf(tenantId, after)})

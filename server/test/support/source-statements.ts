@@ -49,9 +49,13 @@ export async function statementsOfServer(): Promise<{
   const templates = (await Promise.all(sourceFiles().map(templatesOf))).flat();
   const fragments = templates.filter((template) => !isStatement(template));
   const used = new Set<Template>();
-  const statements = templates.filter(isStatement).map((template) => {
-    const parameters = { count: 0 };
-    return { place: template.place, text: spliced(template, fragments, used, parameters) };
+  const statements = templates.filter(isStatement).flatMap((template) => {
+    const { place } = template;
+    const first: Splice = { choice: 0, choices: 1, parameters: 0 };
+    const texts = [spliced(template, fragments, used, first)];
+    for (let choice = 1; choice < first.choices; choice += 1)
+      texts.push(spliced(template, fragments, used, { choice, choices: 1, parameters: 0 }));
+    return texts.map((text) => ({ place, text }));
   });
   return { statements, unused: fragments.filter((each) => !used.has(each)).map(({ place }) => place) };
 }
@@ -64,30 +68,35 @@ function sourceFiles(): string[] {
   );
 }
 
-function spliced(
-  template: Template,
-  fragments: readonly Template[],
-  used: Set<Template>,
-  parameters: { count: number },
-): string {
+/** A function that makes one of several fragments is taken for each of them in turn. */
+interface Splice {
+  readonly choice: number;
+  /** How many there are of the function with the most. */
+  choices: number;
+  parameters: number;
+}
+
+function spliced(template: Template, fragments: readonly Template[], used: Set<Template>, splice: Splice): string {
   let text = template.texts[0] ?? "";
   for (const [index, expression] of template.expressions.entries()) {
     const name = /^(\w+)(?:\(|$)/.exec(expression.trim())?.[1];
     const named = fragments.filter((each) => each.name === name);
     const isImported = name !== undefined && template.imports.has(name);
-    const fragment = named.find(({ file }) => file === template.file) ?? (isImported ? named[0] : undefined);
+    const own = named.filter(({ file }) => file === template.file);
+    splice.choices = Math.max(splice.choices, own.length);
+    const fragment = own[Math.min(splice.choice, own.length - 1)] ?? (isImported ? named[0] : undefined);
     const made = isImported ? MADE.get(name) : undefined;
     if (made !== undefined) {
       text += made;
     } else if (fragment === undefined) {
-      parameters.count += 1;
-      text += `$${parameters.count}`;
+      splice.parameters += 1;
+      text += `$${splice.parameters}`;
     } else {
       used.add(fragment);
       // A constant with SQL that is given to a fragment's function, such as the name of a column.
       for (const given of expression.matchAll(/\b[A-Z_]+\b/g))
         for (const each of fragments) if (each.name === given[0] && each.file === template.file) used.add(each);
-      text += spliced(fragment, fragments, used, parameters);
+      text += spliced(fragment, fragments, used, splice);
     }
     text += template.texts[index + 1] ?? "";
   }
